@@ -1,0 +1,98 @@
+"""The closed loop on a laptop: policy, judge and tasks learn together in a generated household.
+
+    launch/local.sh                                        this config
+    launch/local.sh --config.world.data=FOLDER             the same program on the real ALFWorld games
+
+Hardware: two CPU cores. Wall time and results: see the table in README.md, which also names the seeds.
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.seed = 0
+    config.iterations = 60
+    config.tasks_per_iteration = 8
+    config.rollouts_per_task = 8
+    config.votes_per_step = 3
+    config.train_policy = True
+    config.train_judge = True
+    config.adapt_tasks = True
+    config.checkpoint_every = 5
+    config.record_rollouts = 2  # trajectories of each task that are written to trajectories/, 0 for none
+    config.tensorboard = False
+
+    config.world = ConfigDict()
+    config.world.name = "alfworld"
+    config.world.data = ""  # folder of ALFWorld's game files; empty: generated games
+    config.world.max_steps = 20
+    config.world.tasks = 256  # generated games of each split
+    config.world.receptacles = 8
+    config.world.objects = 6
+    config.world.workers = 0  # environment processes; 0: in this process
+    config.world.step_timeout_s = 10.0
+    config.world.reset_timeout_s = 60.0
+
+    config.feedback = ConfigDict()
+    config.feedback.lam = 0.3
+    config.feedback.estimator = "centred"
+    config.feedback.invalid = -2.0
+
+    config.adapt = ConfigDict()
+    config.adapt.low = 0.2
+    config.adapt.high = 0.8
+    config.adapt.max_pending = 2  # proposals an iteration, each costs rollouts_per_task episodes to verify
+    config.adapt.attempts = 4  # samples of the rewriter until one is valid
+    config.adapt.original_share = 0.5
+    config.adapt.temperature = 1.0
+    config.adapt.max_tokens = 24
+    config.adapt.length_buckets = (128, 256, 512)
+
+    config.model = ConfigDict()  # of policy, judge and rewriter
+    config.model.embed_dim = 128
+    config.model.layers = 3
+    config.model.heads = 4
+    config.model.kv_heads = 4
+    config.model.head_dim = 32
+    config.model.ff_dim = 384
+    config.model.scan_unroll = 3
+
+    config.sampler = ConfigDict()
+    config.sampler.temperature = 1.0
+    config.sampler.max_action_tokens = 8
+    config.sampler.batch_buckets = (16, 48, 80, 128)
+    config.sampler.turn_buckets = (32, 64, 128, 256)
+    config.sampler.length_buckets = (256, 512, 1024, 2048)
+
+    config.trainer = ConfigDict()
+    config.trainer.tokens_per_batch = 4096
+    config.trainer.length_buckets = (512, 1024, 2048)
+
+    config.policy = ConfigDict()
+    config.policy.learning_rate = 3e-4
+    config.policy.updates = 1
+    config.policy.temperature = 1.0
+    config.policy.eps_low = 0.2
+    config.policy.eps_high = 0.28
+    config.policy.kl = 0.0
+    config.policy.correction_cap = 2.0
+    config.policy.aggregation = "sequence"
+    config.policy.task_filter = (0.0, 1.0)
+
+    config.judge = ConfigDict()
+    config.judge.learning_rate = 2e-4
+    config.judge.updates = 1
+    config.judge.temperature = 1.0
+    config.judge.eps_low = 0.2
+    config.judge.eps_high = 0.28
+    config.judge.kl = 0.0
+    config.judge.correction_cap = 2.0
+    config.judge.aggregation = "sequence"
+    config.judge.task_filter = (0.2, 0.8)
+    config.judge.trajectories = 24  # trained on in an iteration
+    config.judge.max_tokens = 10
+    config.judge.rows = 16
+    config.judge.branch_buckets = (32, 64, 160)
+    config.judge.length_buckets = (256, 512, 1024, 2048)
+    return config

@@ -1,0 +1,68 @@
+"""What a world is: tasks, the environments that play them, and the rewriting of tasks. Knows no JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from rlanything_jax.tasks.task import Task
+
+
+class Refused(ValueError):
+    """A rewrite that cannot become a task. The message is the reason, told to the rewriter and to the log."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Observation:
+    """What the policy sees after a reset or a step.
+
+    `score` is the environment's own progress measure, `won` whether the task is solved, and `done` whether
+    the episode is over (won, lost or out of steps). `info` is for measurement and rendering only and is never
+    trained on: 'label' (+1 or -1: the ground truth of the last step), 'holding', 'error' (the episode was
+    lost to a fault of the environment, so its outcome means nothing), ...
+    """
+
+    text: str
+    admissible: tuple[str, ...]
+    score: float
+    won: bool
+    done: bool
+    info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Environment(Protocol):
+    """One episode at a time of one task: a plain synchronous object."""
+
+    def reset(self) -> Observation: ...
+
+    def step(self, action: str) -> Observation: ...
+
+    def close(self) -> None: ...
+
+
+class World(Protocol):
+    """A family of tasks. Picklable, and cheap to build inside a worker process."""
+
+    name: str
+
+    def tasks(self, split: str) -> list[Task]:
+        """Returns the original tasks of 'train', 'valid_seen' or 'valid_unseen' in a fixed order."""
+        ...
+
+    def environment(self, task: Task) -> Environment:
+        """Builds the environment that plays `task`."""
+        ...
+
+    def rewrite(self, task: Task, edit: str, taken: Collection[str]) -> Task:
+        """Applies the rewriter's `edit` to `task`.
+
+        `taken` holds the fingerprints of the tasks in the pool. Raises `Refused` where the edit cannot be
+        read or applied, changes nothing, or makes a task that cannot be solved, is solved at reset or is
+        already taken.
+        """
+        ...
+
+    def fingerprint(self, task: Task) -> str:
+        """Equal for two tasks if and only if they are the same game: scene, goal and instruction."""
+        ...

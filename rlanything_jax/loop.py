@@ -1,0 +1,280 @@
+"""Algorithm 1 of RLAnything (arXiv 2602.02488): environment, policy and reward model learn together.
+
+One iteration: roll out, judge, feed back, update, adapt. Arrays over [task, rollout, step, m] inside, text and tasks outside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from rlanything_jax import feedback, theory
+from rlanything_jax.adaptation import adapt
+from rlanything_jax.envs.base import World
+from rlanything_jax.envs.pool import EnvironmentPool
+from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.models.decoder import Params, unstack
+from rlanything_jax.models.tokenizer import JUDGE
+from rlanything_jax.reward.arrays import Votes, to_arrays
+from rlanything_jax.reward.judge import JudgeConfig, Vote, judge
+from rlanything_jax.reward.measure import judge_metrics
+from rlanything_jax.rollouts import SamplerConfig, Trajectory, rollout
+from rlanything_jax.tasks.pool import TaskPool
+from rlanything_jax.tasks.task import Task
+from rlanything_jax.trainer.batches import TrainSequence
+from rlanything_jax.trainer.experience import judge_sequence, policy_sequence
+from rlanything_jax.trainer.step import Objective, TrainState, train_epoch
+
+Phase = Callable[[str, int, int], None]
+
+
+class Streams:
+    """Which random stream is whose: seeds of the counter-based generators, folded from the run's seed."""
+
+    ROLLOUT, JUDGE, REWRITE, EVALUATE, SELECT = range(5)
+
+    @staticmethod
+    def seed(run_seed: int, stream: int, iteration: int) -> int:
+        return int(np.random.SeedSequence([run_seed, stream, iteration]).generate_state(1)[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What stays the same during a run."""
+
+    config: ConfigDict
+    world: World
+    envs: EnvironmentPool
+    tokenizer: Tokenizer
+    model: ModelConfig
+    rewriter: Params  # unstacked; frozen, as in the paper
+    sampler: SamplerConfig
+    judge: JudgeConfig
+    policy_tx: optax.GradientTransformation
+    judge_tx: optax.GradientTransformation
+
+
+@dataclasses.dataclass
+class State:
+    """What a checkpoint holds."""
+
+    iteration: int
+    policy: TrainState
+    judge: TrainState
+    tasks: TaskPool
+
+
+class Batch(NamedTuple):
+    """The episodes of one iteration with their votes, in the order [task, rollout]."""
+
+    tasks: list[Task]
+    trajectories: list[Trajectory]
+    votes: list[list[list[Vote]]]
+    arrays: Votes
+    reward: np.ndarray  # [Q,N,T]
+    policy_advantage: np.ndarray  # [Q,N,T]
+    judge_advantage: np.ndarray  # [Q,N,T,M]
+
+
+def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, float], Batch]:
+    """One iteration of Algorithm 1; advances `state` in place and returns the iteration's metrics and episodes."""
+    config, clock = setting.config, _Clock()
+
+    fresh = state.tasks.sample(state.iteration, config.tasks_per_iteration)
+    pending = state.tasks.pending()
+    tasks = [*fresh, *pending]
+    policy = unstack(state.policy.params, setting.model)
+    trajectories = rollout(
+        policy,
+        setting.model,
+        setting.tokenizer,
+        setting.envs,
+        setting.world.render,
+        tasks,
+        config.rollouts_per_task,
+        setting.sampler,
+        seed=Streams.seed(config.seed, Streams.ROLLOUT, state.iteration),
+        progress=lambda done, total: phase("rollout", done, total),
+    )
+    clock.stop("rollout")
+
+    votes = judge(
+        unstack(state.judge.params, setting.model),
+        setting.model,
+        setting.tokenizer,
+        trajectories,
+        config.votes_per_step,
+        setting.judge,
+        seed=Streams.seed(config.seed, Streams.JUDGE, state.iteration),
+        progress=lambda done, total: phase("judge", done, total),
+    )
+    batch = feed_back(config, tasks, trajectories, votes)
+    clock.stop("judge")
+
+    metrics = _rollout_metrics(batch, config.rollouts_per_task, len(fresh)) | _judge_metrics(batch)
+    phase("train", 0, 0)
+    metrics |= update(setting, state, batch)
+    clock.stop("train")
+
+    phase("adapt", 0, 0)
+    if config.adapt_tasks:
+        counts = adapt(
+            setting.rewriter,
+            setting.model,
+            setting.tokenizer,
+            setting.world,
+            state.tasks,
+            tasks,
+            trajectories,
+            votes,
+            config.adapt,
+            iteration=state.iteration,
+            seed=Streams.seed(config.seed, Streams.REWRITE, state.iteration),
+        )
+        metrics |= {f"tasks/{name}": float(count) for name, count in counts.items()}
+    clock.stop("adapt")
+    state.iteration += 1
+    return metrics | clock.metrics(), batch
+
+
+def feed_back(
+    config: ConfigDict, tasks: list[Task], trajectories: list[Trajectory], votes: list[list[list[Vote]]]
+) -> Batch:
+    """Step 3: the integrated reward to the policy, its consistency with each vote to the judge (equations 1-4)."""
+    arrays = to_arrays(
+        trajectories,
+        votes,
+        config.rollouts_per_task,
+        config.votes_per_step,
+        tasks=config.tasks_per_iteration + config.adapt.max_pending,
+        steps=config.world.max_steps,
+    )
+    reward = feedback.integrated_reward(arrays.outcome, arrays.scores, arrays.step_mask, lam=config.feedback.lam)
+    consistency = feedback.consistency_reward(reward, arrays.scores, invalid=config.feedback.invalid)
+    return Batch(
+        tasks,
+        trajectories,
+        votes,
+        arrays,
+        np.asarray(reward),
+        np.asarray(feedback.policy_advantage(reward, arrays.step_mask)),
+        np.asarray(
+            feedback.judge_advantage(consistency, arrays.step_mask, estimator=config.feedback.estimator)
+        ),
+    )
+
+
+def update(setting: Setting, state: State, batch: Batch) -> dict[str, float]:
+    """Step 4: policy and judge take their updates from the same train step."""
+    config, metrics = setting.config, {}
+    n = config.rollouts_per_task
+    accuracy = np.mean(batch.arrays.outcome > 0, axis=1)
+    rng = np.random.default_rng(Streams.seed(config.seed, Streams.SELECT, state.iteration))
+
+    def kept(bounds: tuple[float, float]) -> list[int]:
+        """Episodes that count, of tasks whose success rate is within `bounds`, in random order."""
+        inside = [
+            i
+            for i, trajectory in enumerate(batch.trajectories)
+            if not trajectory.error and trajectory.steps and bounds[0] <= accuracy[i // n] <= bounds[1]
+        ]
+        return [inside[i] for i in rng.permutation(len(inside))]
+
+    if config.train_policy:
+        sequences = [
+            policy_sequence(
+                batch.trajectories[i], batch.policy_advantage[divmod(i, n)], config.policy.aggregation
+            )
+            for i in kept(config.policy.task_filter)
+        ]
+        state.policy, learned = _train(setting, state.policy, setting.policy_tx, sequences, config.policy)
+        metrics |= {f"policy/{name}": value for name, value in learned.items()}
+        if "logprob_gap" in learned:
+            metrics["sampler/logprob_gap"] = learned["logprob_gap"]
+    if config.train_judge:
+        question = setting.tokenizer.token_to_id(JUDGE)
+        sequences = [
+            judge_sequence(
+                batch.trajectories[i],
+                batch.votes[i],
+                batch.judge_advantage[divmod(i, n)],
+                question,
+                config.judge.aggregation,
+            )
+            for i in kept(config.judge.task_filter)
+        ]
+        sequences = [sequence for sequence in sequences if sequence.branches][: config.judge.trajectories]
+        state.judge, learned = _train(setting, state.judge, setting.judge_tx, sequences, config.judge)
+        metrics |= {f"judge/{name}": value for name, value in learned.items()}
+    return metrics
+
+
+def _train(
+    setting: Setting,
+    state: TrainState,
+    tx: optax.GradientTransformation,
+    sequences: list[TrainSequence],
+    options: ConfigDict,
+) -> tuple[TrainState, dict[str, float]]:
+    objective = Objective(
+        temperature=options.temperature,
+        eps_low=options.eps_low,
+        eps_high=options.eps_high,
+        kl=options.kl,
+        correction_cap=options.correction_cap,
+    )
+    return train_epoch(
+        state,
+        setting.model,
+        tx,
+        sequences,
+        objective,
+        updates=options.updates,
+        tokens_per_batch=setting.config.trainer.tokens_per_batch,
+        lengths=tuple(setting.config.trainer.length_buckets),
+    )
+
+
+def _rollout_metrics(batch: Batch, n: int, fresh: int) -> dict[str, float]:
+    """Success and inadmissible actions of the tasks drawn from the pool; proposals under verification are apart."""
+    drawn = [t for t in batch.trajectories[: fresh * n] if not t.error]
+    steps = [step for trajectory in drawn for step in trajectory.steps]
+    return {
+        "rollout/success": float(np.mean([t.won for t in drawn])) if drawn else 0.0,
+        "rollout/inadmissible": float(np.mean([not step.admissible for step in steps])) if steps else 0.0,
+        "rollout/steps": len(steps) / max(len(drawn), 1),
+        "rollout/truncated": float(np.mean([t.truncated for t in drawn])) if drawn else 0.0,
+        "rollout/lost": float(len([t for t in batch.trajectories if t.error])),
+        "rollout/tokens": float(sum(len(t.tokens) for t in batch.trajectories)),
+    }
+
+
+def _judge_metrics(batch: Batch) -> dict[str, float]:
+    arrays = batch.arrays
+    measured = judge_metrics(arrays.outcome, arrays.scores, arrays.step_mask, arrays.labels)
+    predicted = theory.theory_metrics(arrays.outcome, arrays.scores, arrays.step_mask)
+    return measured | {name: float(value) for name, value in predicted.items()}
+
+
+class _Clock:
+    """Wall time of the phases of an iteration, in seconds."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.monotonic()
+        self._phases: dict[str, float] = {}
+
+    def stop(self, phase: str) -> None:
+        now = time.monotonic()
+        self._phases[phase] = now - self._last
+        self._last = now
+
+    def metrics(self) -> dict[str, float]:
+        phases = {f"time/{name}_s": seconds for name, seconds in self._phases.items()}
+        return phases | {"time/iteration_s": self._last - self._start}

@@ -1,0 +1,56 @@
+"""Supervised training of a small model from scratch on a stream of examples: the stand-in for a pretrained checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import optax
+
+from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.models.decoder import Params
+from rlanything_jax.trainer.batches import Batch, TrainSequence, normalise, pack
+from rlanything_jax.trainer.step import Objective, init_state, optimizer, supervised_loss, train
+
+_FILL = 0.92  # share of a batch's tokens that first fit reaches with short sequences
+
+
+def fit(
+    params: Params,
+    model: ModelConfig,
+    examples: Iterator[TrainSequence],
+    *,
+    steps: int,
+    learning_rate: float,
+    tokens_per_batch: int,
+    lengths: tuple[int, ...],
+    progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
+) -> Params:
+    """Trains for `steps` updates of one micro-batch each, with warm-up and cosine decay; returns the parameters.
+
+    Each batch takes as many examples as fill its rows; what does not fit any more opens the next.
+    """
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, learning_rate, max(1, steps // 20), steps, end_value=learning_rate / 20
+    )
+    tx = optimizer(schedule, betas=(0.9, 0.98), weight_decay=0.01)
+    state = init_state(params, tx)
+    batches = full_batches(examples, tokens_per_batch, lengths)
+    for step in range(steps):
+        state, metrics = train(state, model, tx, [next(batches)], Objective(), supervised_loss)
+        if step % 10 == 9 or step + 1 == steps:
+            progress(step + 1, steps, float(metrics["loss"]))
+    return state.params
+
+
+def full_batches(examples: Iterator[TrainSequence], tokens: int, lengths: tuple[int, ...]) -> Iterator[Batch]:
+    """Packs a stream into micro-batches of the longest row length, each as full as the order of the stream allows."""
+    held: list[TrainSequence] = []
+    for example in examples:
+        held.append(example)
+        if sum(map(len, held)) >= tokens * _FILL:
+            batches = pack(normalise(held), tokens=tokens, lengths=lengths[-1:])
+            while len(batches) > 1:  # rows do not fill up to the last token
+                held.pop()
+                batches = pack(normalise(held), tokens=tokens, lengths=lengths[-1:])
+            yield batches[0]
+            held = []

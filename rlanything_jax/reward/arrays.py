@@ -1,0 +1,49 @@
+"""From trajectories and votes to the arrays over [task, rollout, step, m] that the equations are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlanything_jax.reward.judge import Vote
+from rlanything_jax.rollouts import Trajectory
+
+
+class Votes(NamedTuple):
+    outcome: np.ndarray  # [Q,N] int32 in {-1,+1}
+    scores: np.ndarray  # [Q,N,T,M] int32 in {-1,0,+1}
+    step_mask: np.ndarray  # [Q,N,T] bool
+    labels: np.ndarray  # [Q,N,T] int32 in {-1,0,+1}, 0 where the world gives none
+
+
+def to_arrays(
+    trajectories: Sequence[Trajectory],
+    votes: Sequence[Sequence[Sequence[Vote]]],
+    n: int,
+    m: int,
+    *,
+    tasks: int,
+    steps: int,
+) -> Votes:
+    """Arrays of `tasks` x `n` x `steps` x `m`, padded by masked entries so that the number of tasks compiles nothing anew.
+
+    Episodes that the environment lost are masked as a whole: their outcome means nothing.
+    """
+    arrays = Votes(
+        np.full((tasks, n), -1, np.int32),
+        np.zeros((tasks, n, steps, m), np.int32),
+        np.zeros((tasks, n, steps), bool),
+        np.zeros((tasks, n, steps), np.int32),
+    )
+    for i, (trajectory, cast) in enumerate(zip(trajectories, votes, strict=True)):
+        if trajectory.error:
+            continue
+        here = divmod(i, n)
+        arrays.outcome[here] = trajectory.outcome
+        for t, (step, of_step) in enumerate(zip(trajectory.steps, cast, strict=True)):
+            arrays.step_mask[here][t] = True
+            arrays.scores[here][t] = [vote.score for vote in of_step]
+            arrays.labels[here][t] = step.label or 0
+    return arrays

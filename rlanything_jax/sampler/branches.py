@@ -1,0 +1,104 @@
+"""Sampling many short continuations of one long text: the judge's votes.
+
+The trunk is a trajectory, read once into `Sessions`; a branch is one evaluation of one step. All R branches of a trajectory decode
+together: each attends to the shared trunk up to its branch point and to its own few tokens, as two parts of one softmax. No branch
+copies the trunk, so T * m evaluations cost one reading of the trajectory.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from rlanything_jax.models.attention import attend_part, merge_parts
+from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.models.decoder import Params, block_finish, block_qkv, embed, unembed
+from rlanything_jax.sampler.session import Sampled, Sampling, Sessions, sample_token
+
+
+@functools.partial(jax.jit, static_argnames=("config", "chunk"))
+def decode_branches(
+    params: Params,
+    config: ModelConfig,
+    trunk: Sessions,
+    point: Array,
+    question: Array,
+    sampling: Sampling,
+    chunk: int,
+) -> Sampled:
+    """Samples R continuations of each of B trunks.
+
+    Args:
+      params: unstacked parameters.
+      trunk: B sessions, already extended with the whole text of each trunk.
+      point: [B,R] tokens of the trunk that a branch may see; its own positions go on from there.
+      question: [Q] ids that open every branch.
+      sampling: rows flattened, B * R; a budget of 0 leaves a branch out.
+      chunk: most sampled tokens of a branch; no branch can be longer.
+
+    Returns:
+      Sampled with B * R rows.
+    """
+    b, r = point.shape
+    n_question = question.shape[0]
+    room = n_question + chunk - 1
+    shape = (b * r, config.kv_heads, room, config.head_dim)
+    keys = [jnp.zeros(shape, config.jax_dtype) for _ in range(config.layers)]
+    values = [jnp.zeros(shape, config.jax_dtype) for _ in range(config.layers)]
+    base = point.reshape(-1)
+    visible = jnp.arange(trunk.capacity) < point[:, :, None]  # [B,R,S]
+    budget = jnp.minimum(sampling.budget, chunk)
+    rows = jnp.arange(b * r)
+
+    def read(
+        keys: list[Array], values: list[Array], tokens: Array, start: Array
+    ) -> tuple[list[Array], list[Array], Array]:
+        """Runs tokens [B*R,T] at offset `start` of every branch; returns the new caches and the last hidden row."""
+        t = tokens.shape[1]
+        offset = start + jnp.arange(t)
+        positions = base[:, None] + offset
+        own = jnp.broadcast_to(jnp.arange(room) <= offset[:, None], (b * r, t, room))
+        shared = jnp.repeat(visible, t, axis=1)  # rows of a trunk in the order [R,T]
+        x = embed(params, config, tokens)
+        new_keys, new_values = [], []
+        for i, layer in enumerate(params["layers"]):
+            q, k, v = block_qkv(layer, config, x, positions)
+            new_keys.append(jax.lax.dynamic_update_slice_in_dim(keys[i], k, start, axis=2))
+            new_values.append(jax.lax.dynamic_update_slice_in_dim(values[i], v, start, axis=2))
+            mine = attend_part(q, new_keys[-1], new_values[-1], own)
+            flat = q.reshape(b, r * t, config.heads, config.head_dim)
+            out, lse = attend_part(flat, trunk.keys[i], trunk.values[i], shared)
+            theirs = out.reshape(q.shape), lse.reshape(b * r, t, config.heads)
+            x = block_finish(layer, config, x, merge_parts(theirs, mine))
+        return new_keys, new_values, x[:, -1]
+
+    def draw(step: Array, x: Array, done: Array, out: Sampled) -> tuple[Array, Array, Sampled]:
+        token, logprob = sample_token(
+            unembed(params, config, x), sampling, base + n_question + step
+        )
+        slot = jnp.where(done, chunk, step)
+        out = Sampled(
+            out.tokens.at[rows, slot].set(token, mode="drop"),
+            out.logprobs.at[rows, slot].set(logprob, mode="drop"),
+            out.count + ~done,
+        )
+        return token, done | jnp.any(token[:, None] == sampling.stop, axis=1) | (out.count >= budget), out
+
+    def body(carry: tuple) -> tuple:
+        step, keys, values, last, done, out = carry
+        keys, values, x = read(keys, values, last[:, None], n_question + step - 1)
+        token, done, out = draw(step, x, done, out)
+        return step + 1, keys, values, token, done, out
+
+    out = Sampled(
+        jnp.zeros((b * r, chunk), jnp.int32), jnp.zeros((b * r, chunk)), jnp.zeros(b * r, jnp.int32)
+    )
+    zero = jnp.zeros((), jnp.int32)
+    opening = jnp.broadcast_to(question, (b * r, n_question))
+    keys, values, x = read(keys, values, opening, zero)
+    token, done, out = draw(zero, x, budget <= 0, out)
+    carry = (zero + 1, keys, values, token, done, out)
+    return jax.lax.while_loop(lambda c: ~jnp.all(c[4]), body, carry)[-1]

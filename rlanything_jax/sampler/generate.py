@@ -1,0 +1,57 @@
+"""One-turn generation: a prompt in, a text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.models.decoder import Params
+from rlanything_jax.models.tokenizer import END
+from rlanything_jax.sampler.session import Sampling, bucket, decode, extend, new_sessions, pad_rows, select
+
+
+def generate(
+    params: Params,
+    model: ModelConfig,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    samples: int,
+    *,
+    temperature: float,
+    max_tokens: int,
+    length_buckets: tuple[int, ...],
+    seed: int,
+    first_request: int = 0,
+    rows: int = 8,
+) -> list[list[str]]:
+    """`samples` texts for each prompt, [prompt][sample]; each prompt is read once and forked.
+
+    Prompts are read `rows` at a time, so the batch compiles once; a text that met no end is returned as far as it went.
+    """
+    end = tokenizer.token_to_id(END)
+    texts: list[list[str]] = []
+    encoded = [e.ids for e in tokenizer.encode_batch(list(prompts), add_special_tokens=False)]
+    for at in range(0, len(encoded), rows):
+        group = encoded[at : at + rows]
+        width = bucket(max(map(len, group)), length_buckets)
+        tokens, count = pad_rows([*group, *[[]] * (rows - len(group))], width)
+        sessions = extend(params, model, new_sessions(model, rows, width + max_tokens), tokens, count)
+        sessions = select(sessions, np.repeat(np.arange(rows), samples), width + max_tokens)
+        size = rows * samples
+        real = np.repeat(count > 0, samples)
+        sampling = Sampling(
+            temperature=np.full(size, temperature, np.float32),
+            budget=np.where(real, max_tokens, 0).astype(np.int32),
+            stop=np.full((size, 1), end, np.int32),
+            request=(first_request + at * samples + np.arange(size)).astype(np.uint32),
+            seed=np.uint32(seed),
+        )
+        _, sampled = decode(params, model, sessions, sampling, max_tokens)
+        ids, lengths = np.asarray(sampled.tokens), np.asarray(sampled.count)
+        for i in range(len(group)):
+            rows_of_prompt = range(i * samples, (i + 1) * samples)
+            texts.append([tokenizer.decode([t for t in ids[r, : lengths[r]].tolist() if t != end]) for r in rows_of_prompt])
+    return texts

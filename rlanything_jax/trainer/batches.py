@@ -1,0 +1,146 @@
+"""From ragged sequences to dense arrays: packing, with plain and tree-shaped sequences in the same form.
+
+A sequence is a trunk of tokens and, for the judge, branches that leave the trunk at some point. All of it lies in one row, trunk
+first. Who sees whom follows from four integers a token, so that one mask function serves both models:
+
+    token          t0 t1 t2 t3 | a0 a1 | b0 b1 b2      branch a leaves after t1, branch b after t3
+    branch          0  0  0  0 |  1  1 |  2  2  2
+    position        0  1  2  3 |  2  3 |  4  5  6      positions go on from the branch point
+    limit           -  -  -  - |  2  2 |  4  4  4      a branch sees trunk positions below its limit
+
+Several sequences share a row and are kept apart by `segment`; 0 is padding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+
+@dataclasses.dataclass
+class Piece:
+    """A run of tokens with what is learned from each: the trunk, or one branch."""
+
+    tokens: list[int]
+    weight: list[float]  # of each token in the loss; 0 for what was read and not written
+    advantage: list[float]
+    logprobs: list[float]  # of the behaviour that sampled them; 0 where weight is 0
+    point: int = 0  # branches only: how many trunk tokens they see
+
+
+@dataclasses.dataclass
+class TrainSequence:
+    trunk: Piece
+    branches: list[Piece] = dataclasses.field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.trunk.tokens) + sum(len(branch.tokens) for branch in self.branches)
+
+
+class Batch(NamedTuple):
+    """Packed rows, each array [R,S]. Row-wise independent, so it may be cut along R into micro-batches."""
+
+    tokens: np.ndarray | Array
+    position: np.ndarray | Array
+    segment: np.ndarray | Array
+    branch: np.ndarray | Array
+    limit: np.ndarray | Array
+    weight: np.ndarray | Array
+    advantage: np.ndarray | Array
+    logprobs: np.ndarray | Array  # the sampler's
+    old: np.ndarray | Array  # the trainer's before the first update; zeros until they are needed
+
+
+_DTYPES = Batch(*(np.int32,) * 5, *(np.float32,) * 4)
+
+
+def attention_mask(batch: Batch) -> Array:
+    """Who sees whom, [R,S,S] bool: see the picture at the top of this file."""
+    s = batch.tokens.shape[1]
+    query, key = (..., slice(None), None), (..., None, slice(None))
+    same = (batch.segment[query] == batch.segment[key]) & (batch.segment[query] > 0)
+    causal = jnp.arange(s)[:, None] >= jnp.arange(s)
+    own = batch.branch[query] == batch.branch[key]
+    shared = (batch.branch[key] == 0) & (batch.position[key] < batch.limit[query])
+    return same & causal & (own | shared)
+
+
+def normalise(sequences: Sequence[TrainSequence]) -> list[TrainSequence]:
+    """Scales the weights so that they sum to 1 over all sequences, in place; sequences without weight are left out."""
+    pieces = [piece for sequence in sequences for piece in (sequence.trunk, *sequence.branches)]
+    total = sum(sum(piece.weight) for piece in pieces)
+    for piece in pieces:
+        piece.weight = [w / total if w else 0.0 for w in piece.weight]
+    return [s for s in sequences if any(any(piece.weight) for piece in (s.trunk, *s.branches))]
+
+
+def split_branches(sequence: TrainSequence, length: int) -> list[TrainSequence]:
+    """Cuts a tree that is longer than `length` into several that repeat its trunk, weights of the trunk in the first only."""
+    if len(sequence) <= length:
+        return [sequence]
+    trunk = sequence.trunk
+    parts = [TrainSequence(trunk)]
+    for branch in sequence.branches:
+        if len(parts[-1]) + len(branch.tokens) > length:
+            parts.append(TrainSequence(dataclasses.replace(trunk, weight=[0.0] * len(trunk.tokens))))
+        parts[-1].branches.append(branch)
+    return [part for part in parts if part.branches or any(part.trunk.weight)]
+
+
+def pack(sequences: Sequence[TrainSequence], *, tokens: int, lengths: tuple[int, ...]) -> list[Batch]:
+    """Packs sequences into micro-batches of one shape, first fit, longest first.
+
+    Args:
+      sequences: what to pack; a tree that is longer than the longest row is cut by its branches.
+      tokens: of a micro-batch; a row of S tokens makes batches of tokens // S rows.
+      lengths: row lengths to choose from, ascending; the shortest that holds the longest sequence is taken.
+
+    Raises:
+      ValueError: a sequence that fits no row. Dropping it here would leave its advantage without its tokens.
+    """
+    whole = [part for sequence in sequences for part in split_branches(sequence, lengths[-1])]
+    if not whole:
+        return []
+    longest = max(map(len, whole))
+    length = next((n for n in lengths if n >= longest), None)
+    if length is None:
+        raise ValueError(f"a sequence of {longest} tokens fits no row of trainer.length_buckets={lengths}")
+    bins: list[list[TrainSequence]] = []
+    room: list[int] = []
+    for sequence in sorted(whole, key=len, reverse=True):
+        size = len(sequence)
+        home = next((i for i, free in enumerate(room) if free >= size), None)
+        if home is None:
+            bins.append([])
+            room.append(length)
+            home = len(bins) - 1
+        bins[home].append(sequence)
+        room[home] -= size
+    rows = max(1, tokens // length)
+    return [_fill(bins[i : i + rows], length, rows) for i in range(0, len(bins), rows)]
+
+
+def _fill(bins: Sequence[Sequence[TrainSequence]], length: int, rows: int) -> Batch:
+    batch = Batch(*(np.zeros((rows, length), dtype) for dtype in _DTYPES))
+    for row, sequences in enumerate(bins):
+        at = 0
+        for segment, sequence in enumerate(sequences, start=1):
+            for branch, piece in enumerate([sequence.trunk, *sequence.branches]):
+                n = len(piece.tokens)
+                here = (row, slice(at, at + n))
+                start = piece.point if branch else 0
+                batch.tokens[here] = piece.tokens
+                batch.position[here] = np.arange(start, start + n)
+                batch.segment[here] = segment
+                batch.branch[here] = branch
+                batch.limit[here] = start
+                batch.weight[here] = piece.weight
+                batch.advantage[here] = piece.advantage
+                batch.logprobs[here] = piece.logprobs
+                at += n
+    return batch

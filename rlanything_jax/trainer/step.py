@@ -1,0 +1,185 @@
+"""The train step: one pair of jitted programs for policy, judge and rewriter.
+
+`gradient` serves one micro-batch, `update` applies the sum. The weights of all micro-batches of an update add up to
+one, so that the result does not depend on how the rows were cut, and the number of micro-batches compiles nothing anew.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from rlanything_jax import losses
+from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.models.decoder import Params, hidden, unembed
+from rlanything_jax.trainer.batches import Batch, TrainSequence, attention_mask, normalise, pack
+
+Metrics = dict[str, Array]
+
+
+class TrainState(NamedTuple):
+    params: Params  # stacked
+    opt_state: Any
+    step: Array  # [] int32 updates so far; also the weight version that the sampler records
+
+
+class Objective(NamedTuple):
+    """What is learned from each token; arrays, so that a schedule may move them."""
+
+    temperature: Array | float = 1.0  # at which the behaviour sampled: log-probabilities are compared at the same one
+    eps_low: Array | float = 0.2
+    eps_high: Array | float = 0.28
+    kl: Array | float = 0.0  # weight of the k3 estimate of KL(behaviour || policy)
+    correction_cap: Array | float = 2.0  # of the sampler-to-trainer importance correction
+
+
+LossFn = Callable[[Array, Batch, Objective], tuple[Array, Metrics]]
+
+
+def policy_loss(logp: Array, batch: Batch, objective: Objective) -> tuple[Array, Metrics]:
+    """Clipped surrogate of sampled tokens, [R,S] -> (loss [], metrics), against `batch.old`, the trainer's own
+    log-probabilities before the first update. The sampler's enter by a truncated importance correction.
+    """
+    mask = batch.weight > 0
+    correction = losses.importance_correction(batch.old, batch.logprobs, mask, cap=objective.correction_cap)
+    loss, metrics = losses.clipped_surrogate(
+        logp,
+        batch.old,
+        batch.advantage * correction,
+        mask,
+        eps_low=objective.eps_low,
+        eps_high=objective.eps_high,
+        weights=batch.weight,
+    )
+    kl = jnp.sum(batch.weight * losses.kl_estimate(logp, batch.old, mask))
+    gap = jnp.sum(jnp.where(mask, batch.weight * jnp.abs(batch.old - batch.logprobs), 0.0))
+    return loss + objective.kl * kl, metrics | {"loss": loss, "kl": kl, "logprob_gap": gap}
+
+
+def on_policy_loss(logp: Array, batch: Batch, objective: Objective) -> tuple[Array, Metrics]:
+    """`policy_loss` of the first update, where the parameters are those before it and `batch.old` needs no pass of its own."""
+    return policy_loss(logp, batch._replace(old=jax.lax.stop_gradient(logp)), objective)
+
+
+def supervised_loss(logp: Array, batch: Batch, objective: Objective) -> tuple[Array, Metrics]:
+    """Weighted cross-entropy, [R,S] -> (loss [], metrics)."""
+    del objective
+    loss, metrics = losses.cross_entropy(logp, batch.weight > 0, weights=batch.weight)
+    return loss, metrics | {"loss": loss}
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def token_logprobs(params: Params, config: ModelConfig, batch: Batch, temperature: Array | float) -> Array:
+    """Log-probability of every token given those it sees before it, [R,S] float32; 0 for the first column."""
+    x = hidden(params, config, batch.tokens, batch.position, attention_mask(batch))
+    logits = unembed(params, config, x[:, :-1]) / temperature
+    targets = batch.tokens[:, 1:, None]
+    logp = jnp.take_along_axis(logits, targets, axis=-1)[..., 0] - jax.nn.logsumexp(logits, axis=-1)
+    return jnp.pad(logp, ((0, 0), (1, 0)))
+
+
+def optimizer(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    betas: tuple[float, float] = (0.9, 0.999),
+    weight_decay: float = 0.0,
+    clip: float = 1.0,
+) -> optax.GradientTransformation:
+    """AdamW behind a clip of the global norm."""
+    return optax.chain(
+        optax.clip_by_global_norm(clip),
+        optax.adamw(learning_rate, b1=betas[0], b2=betas[1], weight_decay=weight_decay),
+    )
+
+
+def init_state(params: Params, tx: optax.GradientTransformation) -> TrainState:
+    return TrainState(params, tx.init(params), jnp.zeros((), jnp.int32))
+
+
+@functools.partial(jax.jit, static_argnames=("config", "loss_fn"))
+def gradient(
+    params: Params, config: ModelConfig, batch: Batch, objective: Objective, loss_fn: LossFn
+) -> tuple[Params, Metrics]:
+    """The gradient and the metrics of one micro-batch."""
+
+    def loss(params: Params) -> tuple[Array, Metrics]:
+        return loss_fn(token_logprobs(params, config, batch, objective.temperature), batch, objective)
+
+    return jax.grad(loss, has_aux=True)(params)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def add(total: tuple[Params, Metrics], other: tuple[Params, Metrics]) -> tuple[Params, Metrics]:
+    return jax.tree.map(jnp.add, total, other)
+
+
+@functools.partial(jax.jit, static_argnames="tx", donate_argnames=("state", "gradient"))
+def update(
+    state: TrainState, gradient: Params, tx: optax.GradientTransformation
+) -> tuple[TrainState, Array]:
+    """Applies a gradient; returns the new state and the gradient's norm before the clip."""
+    updates, opt_state = tx.update(gradient, state.opt_state, state.params)
+    norm = optax.global_norm(gradient)
+    return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), norm
+
+
+def train(
+    state: TrainState,
+    config: ModelConfig,
+    tx: optax.GradientTransformation,
+    batches: Sequence[Batch],
+    objective: Objective,
+    loss_fn: LossFn,
+) -> tuple[TrainState, Metrics]:
+    """One optimizer update from one or more micro-batches."""
+    total = gradient(state.params, config, batches[0], objective, loss_fn)
+    for batch in batches[1:]:
+        total = add(total, gradient(state.params, config, batch, objective, loss_fn))
+    summed, metrics = total
+    state, norm = update(state, summed, tx)
+    return state, metrics | {"grad_norm": norm}
+
+
+def train_epoch(
+    state: TrainState,
+    config: ModelConfig,
+    tx: optax.GradientTransformation,
+    sequences: Sequence[TrainSequence],
+    objective: Objective,
+    *,
+    updates: int,
+    tokens_per_batch: int,
+    lengths: tuple[int, ...],
+) -> tuple[TrainState, dict[str, float]]:
+    """One pass of reinforcement learning over sampled sequences, in `updates` optimizer updates.
+
+    Args:
+      sequences: in random order; cut into `updates` groups of equal size.
+      tokens_per_batch: size of a micro-batch, rows times row length.
+      lengths: the row lengths to choose from.
+
+    Returns:
+      The new state and the metrics, averaged over the updates. Without anything to learn from, the state as it is and no metrics.
+    """
+    groups = [
+        pack(normalise(sequences[start::updates]), tokens=tokens_per_batch, lengths=lengths)
+        for start in range(updates)
+    ]
+    groups = [batches for batches in groups if batches]
+    # The first update starts at the parameters that the others compare with.
+    groups[1:] = [
+        [b._replace(old=token_logprobs(state.params, config, b, objective.temperature)) for b in batches]
+        for batches in groups[1:]
+    ]
+    collected = []
+    for i, batches in enumerate(groups):
+        loss_fn = policy_loss if i else on_policy_loss
+        state, metrics = train(state, config, tx, batches, objective, loss_fn)
+        collected.append(metrics)
+    return state, {k: sum(float(m[k]) for m in collected) / len(collected) for k in (collected or [{}])[0]}
