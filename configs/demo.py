@@ -27,9 +27,11 @@ def get_config() -> ConfigDict:
     config.world.name = "alfworld"
     config.world.data = ""  # folder of ALFWorld's game files; empty: generated games
     config.world.max_steps = 20
-    config.world.tasks = 256  # generated games of each split
-    config.world.receptacles = 8
-    config.world.objects = 6
+    config.world.labels = True  # ground truth of each step, to measure the judge by
+    config.world.games = {"train": 256, "valid_seen": 128, "valid_unseen": 128}  # generated games
+    config.world.knobs = {"receptacles": 7, "objects": 5}  # of generated games, see envs/alfworld/generate.py
+    config.world.kinds = ({"weight": 3}, {"weight": 1, "hint": True})
+    config.world.seed = 0
     config.world.workers = 0  # environment processes; 0: in this process
     config.world.step_timeout_s = 10.0
     config.world.reset_timeout_s = 60.0
@@ -58,6 +60,25 @@ def get_config() -> ConfigDict:
     config.model.ff_dim = 384
     config.model.scan_unroll = 3
 
+    config.pretrain = ConfigDict()  # the warm start that stands for pretrained checkpoints
+    config.pretrain.cache = "~/.cache/rlanything_jax/warm_start"
+    config.pretrain.noise = 0.25  # share of the expert's actions that are random
+    config.pretrain.read_weight = 0.3  # of what is read, relative to what is written
+    config.pretrain.learning_rate = 5e-3
+    config.pretrain.tokens_per_batch = 2304
+    config.pretrain.policy_steps = 700
+    config.pretrain.policy_length = 384
+    config.pretrain.judge_episodes = 256
+    config.pretrain.judge_steps = 150
+    config.pretrain.judge_length = 768
+    config.pretrain.verdict_noise = 0.15
+    config.pretrain.rewriter_steps = 150
+    config.pretrain.rewriter_length = 256
+
+    config.eval = ConfigDict()
+    config.eval.every = 15  # iterations; also before the first and after the last
+    config.eval.tasks = 128  # of valid_seen, and half as many of valid_unseen
+
     config.sampler = ConfigDict()
     config.sampler.temperature = 1.0
     config.sampler.max_action_tokens = 8
@@ -71,6 +92,8 @@ def get_config() -> ConfigDict:
 
     config.policy = ConfigDict()
     config.policy.learning_rate = 3e-4
+    config.policy.weight_decay = 0.0
+    config.policy.max_grad_norm = 1.0
     config.policy.updates = 1
     config.policy.temperature = 1.0
     config.policy.eps_low = 0.2
@@ -82,6 +105,8 @@ def get_config() -> ConfigDict:
 
     config.judge = ConfigDict()
     config.judge.learning_rate = 2e-4
+    config.judge.weight_decay = 0.0
+    config.judge.max_grad_norm = 1.0
     config.judge.updates = 1
     config.judge.temperature = 1.0
     config.judge.eps_low = 0.2

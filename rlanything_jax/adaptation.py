@@ -47,7 +47,9 @@ def adapt(
       How many tasks were proposed, refused and accepted in this iteration, and accepted in all.
     """
     groups = {
-        task.id: [(t, v) for t, v in zip(trajectories, votes, strict=True) if t.task.id == task.id and not t.error]
+        task.id: [
+            (t, v) for t, v in zip(trajectories, votes, strict=True) if t.task.id == task.id and not t.error
+        ]
         for task in tasks
     }
     accuracy = {id: sum(t.won for t, _ in group) / len(group) for id, group in groups.items() if group}
@@ -63,14 +65,17 @@ def adapt(
     outside = [
         task
         for task in tasks
-        if task.id not in waiting and task.id in accuracy and not config.low <= accuracy[task.id] <= config.high
+        if task.id not in waiting
+        and task.id in accuracy
+        and not config.low <= accuracy[task.id] <= config.high
     ]
     # Those furthest out of range first.
     outside.sort(key=lambda task: -abs(accuracy[task.id] - (config.low + config.high) / 2))
     chosen = list({task.id: task for task in outside}.values())[: config.max_pending]
     directions = ["harder" if accuracy[task.id] > config.high else "easier" for task in chosen]
     critiques = [
-        summarise(_complaints(groups[task.id], direction)) for task, direction in zip(chosen, directions, strict=True)
+        summarise(_complaints(groups[task.id], direction))
+        for task, direction in zip(chosen, directions, strict=True)
     ]
     prompts = [
         world.rewrite_prompt(task, direction, critique)

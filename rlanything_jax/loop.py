@@ -156,7 +156,9 @@ def feed_back(
         tasks=config.tasks_per_iteration + config.adapt.max_pending,
         steps=config.world.max_steps,
     )
-    reward = feedback.integrated_reward(arrays.outcome, arrays.scores, arrays.step_mask, lam=config.feedback.lam)
+    reward = feedback.integrated_reward(
+        arrays.outcome, arrays.scores, arrays.step_mask, lam=config.feedback.lam
+    )
     consistency = feedback.consistency_reward(reward, arrays.scores, invalid=config.feedback.invalid)
     return Batch(
         tasks,

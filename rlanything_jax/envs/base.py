@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+import random
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from rlanything_jax.tasks.task import Task
 
@@ -45,6 +46,7 @@ class World(Protocol):
     """A family of tasks. Picklable, and cheap to build inside a worker process."""
 
     name: str
+    phrases: Sequence[str]  # strings that a word tokenizer keeps whole
 
     def tasks(self, split: str) -> list[Task]:
         """Returns the original tasks of 'train', 'valid_seen' or 'valid_unseen' in a fixed order."""
@@ -65,4 +67,47 @@ class World(Protocol):
 
     def fingerprint(self, task: Task) -> str:
         """Equal for two tasks if and only if they are the same game: scene, goal and instruction."""
+        ...
+
+    def render(self, observation: Observation, task: Task, first: bool) -> str:
+        """Returns what the policy reads before it acts; `first` at the start of an episode."""
+        ...
+
+    def rewrite_prompt(self, task: Task, direction: str, critique: str) -> str:
+        """Returns what the rewriter reads to make `task` 'harder' or 'easier'."""
+        ...
+
+    def corpus(self) -> list[str]:
+        """Returns texts that hold every word of the world."""
+        ...
+
+    def teacher(self, noise: float) -> Teacher:
+        """Returns who demonstrates the world to a model that has not been pretrained; a share `noise` of its play is random."""
+        ...
+
+
+class Demonstration(NamedTuple):
+    """One turn: what the policy reads, what it writes."""
+
+    prompt: str
+    action: str
+
+
+class Teacher(Protocol):
+    """Plays, explains verdicts and rewrites tasks, imperfectly but in the right words."""
+
+    def task(self, rng: random.Random) -> Task:
+        """Returns a training task that is not in the run's pool where the world can make more, else one that is."""
+        ...
+
+    def play(self, task: Task, rng: random.Random) -> list[Demonstration]:
+        """Returns one noisy episode."""
+        ...
+
+    def explain(self, actions: Sequence[str], admissible: bool, verdict: int) -> str:
+        """Returns a rationale for `verdict` on the last of `actions`."""
+        ...
+
+    def rewrite(self, task: Task, direction: str, rng: random.Random) -> tuple[str, str] | None:
+        """Returns (what the rewriter reads, the edit it writes), or None where no edit leads in the direction."""
         ...

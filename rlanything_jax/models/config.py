@@ -32,10 +32,21 @@ class ModelConfig:
     scale_embeddings: bool = False  # multiply the input embedding by sqrt(D)
     dtype: str = "float32"  # of activations and parameters; norms, softmax and logits are always float32
     remat: bool = False  # recompute each layer in the backward pass
-    scan_unroll: int = 1  # layers per iteration of the training scan; `layers` unrolls it, faster to run, slower to compile
+    scan_unroll: int = (
+        1  # layers per iteration of the training scan; `layers` unrolls it, faster to run, slower to compile
+    )
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "embed_dim", "layers", "heads", "kv_heads", "head_dim", "ff_dim", "scan_unroll"):
+        for name in (
+            "vocab_size",
+            "embed_dim",
+            "layers",
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "ff_dim",
+            "scan_unroll",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name}={getattr(self, name)} must be at least 1")
         if self.heads % self.kv_heads:

@@ -19,7 +19,9 @@ JUDGE = "<judge>"  # opens an evaluation
 SPECIALS = (PAD, END, JUDGE)
 
 
-def build_tokenizer(corpus: Iterable[str], phrases: Sequence[str], *, names: str = r"[a-z]+ \d+") -> Tokenizer:
+def build_tokenizer(
+    corpus: Iterable[str], phrases: Sequence[str], *, names: str = r"[a-z]+ \d+"
+) -> Tokenizer:
     """A tokenizer whose vocabulary is every piece of `corpus`.
 
     Args:
@@ -27,8 +29,11 @@ def build_tokenizer(corpus: Iterable[str], phrases: Sequence[str], *, names: str
       phrases: strings that are one piece wherever they occur, longest match first.
       names: a regular expression of names that are one piece.
 
-    The pieces are, in this order of preference: phrases, names, words with the blank before them, and single characters.
+    The pieces are, in this order of preference: phrases, names, words with the blank before them, and single
+    characters. Raises ValueError on a phrase that is the name of a special token: it would be that token.
     """
+    if clash := sorted(set(SPECIALS) & set(phrases)):
+        raise ValueError(f"the phrase(s) {clash} are names of special tokens; leave them out")
     by_length = sorted(phrases, key=lambda p: (-len(p), p))
     pattern = "|".join([*map(re.escape, by_length), names, r" ?[A-Za-z]+", r" ?\d+", r"\s", "."])
     pieces = pre_tokenizers.Sequence(

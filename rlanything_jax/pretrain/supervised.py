@@ -22,7 +22,7 @@ def fit(
     steps: int,
     learning_rate: float,
     tokens_per_batch: int,
-    lengths: tuple[int, ...],
+    length: int,
     progress: Callable[[int, int, float], None] = lambda step, steps, loss: None,
 ) -> Params:
     """Trains for `steps` updates of one micro-batch each, with warm-up and cosine decay; returns the parameters.
@@ -34,7 +34,7 @@ def fit(
     )
     tx = optimizer(schedule, betas=(0.9, 0.98), weight_decay=0.01)
     state = init_state(params, tx)
-    batches = full_batches(examples, tokens_per_batch, lengths)
+    batches = full_batches(examples, tokens_per_batch, length)
     for step in range(steps):
         state, metrics = train(state, model, tx, [next(batches)], Objective(), supervised_loss)
         if step % 10 == 9 or step + 1 == steps:
@@ -42,15 +42,15 @@ def fit(
     return state.params
 
 
-def full_batches(examples: Iterator[TrainSequence], tokens: int, lengths: tuple[int, ...]) -> Iterator[Batch]:
-    """Packs a stream into micro-batches of the longest row length, each as full as the order of the stream allows."""
+def full_batches(examples: Iterator[TrainSequence], tokens: int, length: int) -> Iterator[Batch]:
+    """Packs a stream into micro-batches of rows of `length` tokens, each as full as the order of the stream allows."""
     held: list[TrainSequence] = []
     for example in examples:
         held.append(example)
         if sum(map(len, held)) >= tokens * _FILL:
-            batches = pack(normalise(held), tokens=tokens, lengths=lengths[-1:])
+            batches = pack(normalise(held), tokens=tokens, lengths=(length,))
             while len(batches) > 1:  # rows do not fill up to the last token
                 held.pop()
-                batches = pack(normalise(held), tokens=tokens, lengths=lengths[-1:])
+                batches = pack(normalise(held), tokens=tokens, lengths=(length,))
             yield batches[0]
             held = []

@@ -30,7 +30,6 @@ class Display:
         total_iterations: int,
         *,
         enabled: bool = True,
-        done: int = 0,
         every: int = 1,
         console: Console | None = None,
     ) -> None:
@@ -40,7 +39,7 @@ class Display:
             )
         self._total = total_iterations
         self._enabled = enabled
-        self._done = done
+        self._done = 0
         self._every = every
         self._console = console or Console(file=sys.stdout)
         self._phase = ""
@@ -70,6 +69,11 @@ class Display:
     def phase(self, name: str, done: int = 0, total: int | None = None) -> None:
         """Now in phase `name` of the current iteration, with `done` of `total` of its work behind."""
         self._phase = f"{name} {done}/{total}" if total else name
+
+    def resume(self, done: int) -> None:
+        """`done` iterations are behind a run that goes on from a checkpoint."""
+        self._done = done
+        self._last = time.monotonic()
 
     def iteration(self, metrics: Mapping[str, Any]) -> None:
         """An iteration ended with these metrics (the keys of metrics.jsonl)."""

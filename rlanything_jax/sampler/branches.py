@@ -76,9 +76,7 @@ def decode_branches(
         return new_keys, new_values, x[:, -1]
 
     def draw(step: Array, x: Array, done: Array, out: Sampled) -> tuple[Array, Array, Sampled]:
-        token, logprob = sample_token(
-            unembed(params, config, x), sampling, base + n_question + step
-        )
+        token, logprob = sample_token(unembed(params, config, x), sampling, base + n_question + step)
         slot = jnp.where(done, chunk, step)
         out = Sampled(
             out.tokens.at[rows, slot].set(token, mode="drop"),

@@ -53,5 +53,10 @@ def generate(
         ids, lengths = np.asarray(sampled.tokens), np.asarray(sampled.count)
         for i in range(len(group)):
             rows_of_prompt = range(i * samples, (i + 1) * samples)
-            texts.append([tokenizer.decode([t for t in ids[r, : lengths[r]].tolist() if t != end]) for r in rows_of_prompt])
+            texts.append(
+                [
+                    tokenizer.decode([t for t in ids[r, : lengths[r]].tolist() if t != end])
+                    for r in rows_of_prompt
+                ]
+            )
     return texts

@@ -141,9 +141,7 @@ def decode(
 
     def body(carry: tuple) -> tuple:
         step, sessions, done, out = carry
-        keys, values, x = _read(
-            params, config, sessions, sessions.last[:, None], (~done).astype(jnp.int32)
-        )
+        keys, values, x = _read(params, config, sessions, sessions.last[:, None], (~done).astype(jnp.int32))
         logits = jnp.where(done[:, None], sessions.logits, unembed(params, config, x[:, 0]))
         length = sessions.length + ~done
         token, now_done, out = draw(step, length, logits, done, out)

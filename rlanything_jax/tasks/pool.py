@@ -216,8 +216,7 @@ class TaskPool:
                 self._fingerprints.pop(task_id, None)
                 self._statistics.pop(task_id, None)
             self._events.append(
-                proposal
-                | {"event": event, "iteration": iteration, "accuracy_after": after, "reason": reason}
+                proposal | {"event": event, "iteration": iteration, "accuracy_after": after, "reason": reason}
             )
         return accepted
 

@@ -13,8 +13,12 @@ class Checkpoints:
     """The checkpoints of one run directory. A save that was killed half-way leaves the one before it as the latest."""
 
     def __init__(self, workdir: str, *, keep: int = 2) -> None:
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=False)
-        self._manager = ocp.CheckpointManager(os.path.join(os.path.abspath(workdir), "checkpoints"), options=options)
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=keep, create=True, enable_async_checkpointing=False
+        )
+        self._manager = ocp.CheckpointManager(
+            os.path.join(os.path.abspath(workdir), "checkpoints"), options=options
+        )
 
     def latest(self) -> int | None:
         """The iteration that the latest complete checkpoint continues with, or None."""
@@ -23,7 +27,8 @@ class Checkpoints:
     def save(self, iteration: int, arrays: Any, host: dict[str, Any]) -> None:
         """Saves a pytree of arrays and a JSON-able dict, under the iteration that comes next."""
         self._manager.save(
-            iteration, args=ocp.args.Composite(arrays=ocp.args.StandardSave(arrays), host=ocp.args.JsonSave(host))
+            iteration,
+            args=ocp.args.Composite(arrays=ocp.args.StandardSave(arrays), host=ocp.args.JsonSave(host)),
         )
         self._manager.wait_until_finished()
 
@@ -37,7 +42,9 @@ class Checkpoints:
         try:
             restored = self._manager.restore(
                 iteration,
-                args=ocp.args.Composite(arrays=ocp.args.StandardRestore(abstract), host=ocp.args.JsonRestore()),
+                args=ocp.args.Composite(
+                    arrays=ocp.args.StandardRestore(abstract), host=ocp.args.JsonRestore()
+                ),
             )
         except (ValueError, KeyError) as error:
             raise ValueError(
@@ -48,5 +55,3 @@ class Checkpoints:
 
     def close(self) -> None:
         self._manager.close()
-
-

@@ -15,7 +15,9 @@ from rlanything_jax.rollouts import Trajectory
 from rlanything_jax.trainer.batches import Piece, TrainSequence
 
 
-def policy_sequence(trajectory: Trajectory, advantage: np.ndarray, aggregation: str = "sequence") -> TrainSequence:
+def policy_sequence(
+    trajectory: Trajectory, advantage: np.ndarray, aggregation: str = "sequence"
+) -> TrainSequence:
     """A trajectory with one advantage a step, `advantage` [T]; tokens that were read have weight 0."""
     n = trajectory.steps[-1].end  # nothing is learned from the last observation
     piece = Piece(trajectory.tokens[:n], [0.0] * n, [0.0] * n, trajectory.logprobs[:n])
@@ -40,7 +42,9 @@ def judge_sequence(
         for value, vote in zip(values, cast, strict=True):
             if value:
                 size = 1 + len(vote.tokens)
-                piece = Piece([question, *vote.tokens], [0.0] * size, [0.0] * size, [0.0, *vote.logprobs], step.point)
+                piece = Piece(
+                    [question, *vote.tokens], [0.0] * size, [0.0] * size, [0.0, *vote.logprobs], step.point
+                )
                 _fill(piece, 1, size, value, aggregation)
                 branches.append(piece)
     return TrainSequence(trunk, branches)

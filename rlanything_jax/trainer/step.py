@@ -32,7 +32,9 @@ class TrainState(NamedTuple):
 class Objective(NamedTuple):
     """What is learned from each token; arrays, so that a schedule may move them."""
 
-    temperature: Array | float = 1.0  # at which the behaviour sampled: log-probabilities are compared at the same one
+    temperature: Array | float = (
+        1.0  # at which the behaviour sampled: log-probabilities are compared at the same one
+    )
     eps_low: Array | float = 0.2
     eps_high: Array | float = 0.28
     kl: Array | float = 0.0  # weight of the k3 estimate of KL(behaviour || policy)
@@ -99,6 +101,8 @@ def optimizer(
 
 
 def init_state(params: Params, tx: optax.GradientTransformation) -> TrainState:
+    """A fresh state on a copy of `params`: updates are in place, and several models may start from one checkpoint."""
+    params = jax.tree.map(jnp.copy, params)
     return TrainState(params, tx.init(params), jnp.zeros((), jnp.int32))
 
 
@@ -119,13 +123,11 @@ def add(total: tuple[Params, Metrics], other: tuple[Params, Metrics]) -> tuple[P
     return jax.tree.map(jnp.add, total, other)
 
 
-@functools.partial(jax.jit, static_argnames="tx", donate_argnames=("state", "gradient"))
-def update(
-    state: TrainState, gradient: Params, tx: optax.GradientTransformation
-) -> tuple[TrainState, Array]:
+@functools.partial(jax.jit, static_argnames="tx", donate_argnames="state")
+def update(state: TrainState, gradient: Params, tx: optax.GradientTransformation) -> tuple[TrainState, Array]:
     """Applies a gradient; returns the new state and the gradient's norm before the clip."""
     updates, opt_state = tx.update(gradient, state.opt_state, state.params)
-    norm = optax.global_norm(gradient)
+    norm = optax.tree.norm(gradient)
     return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), norm
 
 

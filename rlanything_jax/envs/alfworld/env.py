@@ -10,14 +10,16 @@ from rlanything_jax.envs.alfworld.game import Game
 from rlanything_jax.envs.alfworld.simulator import Simulator
 from rlanything_jax.envs.base import Observation
 
+_GO_TO = "go to "
+
 
 class AlfworldEnv:
     """Plays `game` for at most `max_steps` commands, of which inadmissible ones count too.
 
     An observation's `score` is 1.0 once the goal is reached, and then the episode is over. `info` has
-    'holding' (the name of what the agent carries, or ''), after a step 'admissible' (whether the command
-    did anything), and then with `labels=True` also 'label' (+1 where the step helped, else -1, see
-    `knowledge.StepLabeller`).
+    'holding' (the name of what the agent carries, or ''), 'at' (the receptacle it last went to, or ''), after a
+    step 'admissible' (whether the command did anything), and then with `labels=True` also 'label' (+1 where the
+    step helped, else -1, see `knowledge.StepLabeller`).
     """
 
     def __init__(self, game: Game, max_steps: int = 50, labels: bool = False) -> None:
@@ -28,18 +30,20 @@ class AlfworldEnv:
         self._simulator = Simulator(game)
         self._labels = labels
         self._steps = 0
+        self._at = ""
         self._done = True
 
     def reset(self) -> Observation:
         """Starts an episode."""
         text = self._simulator.reset()
         self._steps = 0
+        self._at = ""
         if self._labels:
             # Imported here because most episodes need no labels, and so no planner.
             from rlanything_jax.envs.alfworld.knowledge import StepLabeller
 
             self._labeller = StepLabeller(self.game, self._simulator.facts)
-        return self._observe(text, {"holding": self._simulator.holding})
+        return self._observe(text, {})
 
     def step(self, command: str) -> Observation:
         """Carries out a command; RuntimeError where no episode is running."""
@@ -47,12 +51,14 @@ class AlfworldEnv:
             raise RuntimeError(
                 f"the episode of {self.game.path or 'this game'} is over or was not begun: call reset()"
             )
-        admissible = command.strip() in self._simulator.admissible
+        command = command.strip()
+        info: dict[str, Any] = {"admissible": command in self._simulator.admissible}
         text = self._simulator.step(command)
         self._steps += 1
-        info: dict[str, Any] = {"holding": self._simulator.holding, "admissible": admissible}
+        if info["admissible"] and command.startswith(_GO_TO):
+            self._at = command.removeprefix(_GO_TO)
         if self._labels:
-            info["label"] = self._labeller.label(command.strip(), self._simulator.facts)
+            info["label"] = self._labeller.label(command, self._simulator.facts)
         return self._observe(text, info)
 
     @property
@@ -67,4 +73,5 @@ class AlfworldEnv:
     def _observe(self, text: str, info: dict[str, Any]) -> Observation:
         won = self._simulator.won
         self._done = won or self._steps >= self.max_steps
+        info |= {"holding": self._simulator.holding, "at": self._at}
         return Observation(text, self._simulator.admissible, float(won), won, self._done, info)

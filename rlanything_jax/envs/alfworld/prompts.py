@@ -1,7 +1,7 @@
 """The words around the game: what policy, judge and rewriter read and write in the household world.
 
-The policy reads the engine's own text, followed by a reminder of the task and of what it holds: with the goal at a fixed
-distance before every action, a model of less than a million parameters learns to use it. Small models write the command alone.
+The policy reads the engine's own text, followed by a reminder of the task, of where it is and of what it holds: with these at a
+fixed distance before every action, a model of less than a million parameters learns to use them. Small models write the command alone.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ PHRASES = (
     "an ",
     "Nothing happens.",
     "\nTask: ",
+    " At ",
+    "the middle",
     " Holding ",
     ".\n> ",
     "go to ",
@@ -84,8 +86,8 @@ def render(observation: Observation, task: Task, first: bool) -> str:
     """What the policy reads before it acts: the engine's text, the task, and what it holds."""
     text = observation.text.removeprefix(_BANNER) if first else observation.text
     text = text.partition("\n\nYour task is to:")[0].strip()
-    holding = observation.info.get("holding") or "nothing"
-    return f"{text}\nTask: {task.instruction} Holding {holding}.\n> "
+    at = observation.info["at"] or "the middle"
+    return f"{text}\nTask: {task.instruction} At {at} Holding {observation.info['holding'] or 'nothing'}.\n> "
 
 
 def rewrite_prompt(game: Game, direction: str, critique: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 import random
@@ -12,12 +13,16 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlanything_jax.envs.alfworld import prompts
+from rlanything_jax.envs.alfworld.demonstrations import AlfworldTeacher
 from rlanything_jax.envs.alfworld.edit import TaskEdit, fingerprint
 from rlanything_jax.envs.alfworld.env import AlfworldEnv
 from rlanything_jax.envs.alfworld.game import Game, find_games, load_game
 from rlanything_jax.envs.alfworld.generate import SPLITS, generate
+from rlanything_jax.envs.base import Observation, Refused
 from rlanything_jax.tasks.task import Task
 
+_CORPUS_GAMES = 600  # stored games that are read for their words
 _INSTRUCTION = re.compile(rb'Your task is to: (.*?)\\"')
 
 
@@ -40,13 +45,14 @@ class AlfworldWorld:
     max_steps: int = 50
     labels: bool = False
     name: str = "alfworld"
+    phrases: Sequence[str] = prompts.PHRASES
 
     def tasks(self, split: str) -> list[Task]:
         """The tasks of a split in a fixed order. FileNotFoundError where `data` has no games for it."""
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")
         if not self.data:
-            return [self._generated(split, i) for i in range(self.games.get(split, 0))]
+            return [self.generated(split, i) for i in range(self.games.get(split, 0))]
         paths = find_games(os.path.join(self.data, split))
         return [self._stored(os.path.relpath(path, self.data)) for path in paths]
 
@@ -58,7 +64,7 @@ class AlfworldWorld:
         """Applies the text of a `TaskEdit`; see there, and `World.rewrite`, for what is refused."""
         change = TaskEdit.parse(edit)
         game = change.apply(self.game(task), taken)
-        return Task(
+        child = Task(
             id=f"{task.id.partition('#')[0]}#{fingerprint(game)[:12]}",
             world=self.name,
             instruction=game.instruction,
@@ -66,16 +72,46 @@ class AlfworldWorld:
             parent=task.id,
             generation=task.generation + 1,
         )
+        if self.fingerprint(child) in taken:  # an edit that undoes the ones before it
+            raise Refused(f"{edit!r} makes a task that is already in the pool")
+        return child
 
     def fingerprint(self, task: Task) -> str:
-        """Equal for two tasks if and only if they are the same game: scene, goal and instruction."""
-        return fingerprint(self.game(task))
+        """Equal for two tasks if and only if they are the same game: scene, goal and instruction.
+
+        An original is known by its spec, so that a pool of thousands need not be read to be compared with.
+        """
+        base = {key: value for key, value in task.spec.items() if key != "edits"}
+        mark = hashlib.sha256(json.dumps(base, sort_keys=True).encode()).hexdigest()
+        if "edits" in task.spec:
+            original = self.game(dataclasses.replace(task, spec=base))
+            edited = fingerprint(self.game(task))
+            mark = mark if edited == fingerprint(original) else edited
+        return mark
 
     def game(self, task: Task) -> Game:
         """The game of `task`; recently used ones are kept."""
         return _game(self.data, json.dumps(task.spec, sort_keys=True))
 
-    def _generated(self, split: str, index: int) -> Task:
+    def render(self, observation: Observation, task: Task, first: bool) -> str:
+        """What the policy reads before it acts."""
+        return prompts.render(observation, task, first)
+
+    def rewrite_prompt(self, task: Task, direction: str, critique: str) -> str:
+        """What the rewriter reads."""
+        return prompts.rewrite_prompt(self.game(task), direction, critique)
+
+    def corpus(self) -> list[str]:
+        """Texts with every word of this world, for a tokenizer: of all generated games, of a sample of stored ones."""
+        tasks = [task for split in SPLITS for task in self.tasks(split)]
+        step = max(1, len(tasks) // _CORPUS_GAMES) if self.data else 1
+        return prompts.corpus(self.game(task) for task in tasks[::step])
+
+    def teacher(self, noise: float) -> AlfworldTeacher:
+        """Who demonstrates this world; a share `noise` of the actions it shows is random."""
+        return AlfworldTeacher(self, noise)
+
+    def generated(self, split: str, index: int) -> Task:
         knobs = dict(self.knobs)
         if self.kinds:
             rng = random.Random(f"{split} {self.seed} {index}")

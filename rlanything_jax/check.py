@@ -1,0 +1,79 @@
+"""What can be wrong with a config, told before anything is trained."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from rlanything_jax.feedback import ESTIMATORS
+from rlanything_jax.losses import AGGREGATIONS
+
+
+def check(config: ConfigDict) -> None:
+    """Raises ValueError naming the option, its value and what it must be."""
+
+    def need(ok: bool, option: str, why: str) -> None:
+        if not ok:
+            value = config
+            for part in option.split("."):
+                value = value[part]
+            raise ValueError(f"config.{option}={value!r}: {why}")
+
+    need(config.iterations >= 1, "iterations", "at least one iteration")
+    need(config.tasks_per_iteration >= 1, "tasks_per_iteration", "at least one task")
+    need(
+        config.rollouts_per_task >= 2,
+        "rollouts_per_task",
+        "the policy's advantage compares rollouts of one task: use at least 2",
+    )
+    need(config.votes_per_step >= 1, "votes_per_step", "every step needs at least one vote")
+    need(
+        config.votes_per_step >= 2 or not config.train_judge or config.feedback.estimator == "task",
+        "votes_per_step",
+        f"the estimator {config.feedback.estimator!r} compares the votes of one step: use at least 2, or 'task'",
+    )
+    need(
+        config.feedback.estimator in ESTIMATORS,
+        "feedback.estimator",
+        f"choose one of {', '.join(ESTIMATORS)}",
+    )
+    need(config.feedback.lam >= 0, "feedback.lam", "the weight of the votes cannot be negative")
+    need(
+        config.feedback.invalid <= -(1 + config.feedback.lam),
+        "feedback.invalid",
+        "a vote that cannot be parsed must not be worth more than a wrong one: at most -(1 + feedback.lam)",
+    )
+    need(
+        0 <= config.adapt.low < config.adapt.high <= 1,
+        "adapt.low",
+        f"the thresholds must satisfy 0 <= low < high <= 1, and adapt.high is {config.adapt.high!r}",
+    )
+    need(config.adapt.max_pending >= 1, "adapt.max_pending", "at least one proposal; switch off by adapt_tasks")
+    need(config.adapt.attempts >= 1, "adapt.attempts", "at least one sample of the rewriter")
+    need(0 <= config.adapt.original_share <= 1, "adapt.original_share", "a share between 0 and 1")
+    need(config.checkpoint_every >= 1, "checkpoint_every", "iterations between checkpoints, at least 1")
+    need(config.eval.every >= 1, "eval.every", "iterations between evaluations, at least 1")
+    need(config.eval.tasks >= 2, "eval.tasks", "at least 2 tasks, since half as many are played greedily")
+    need(config.world.max_steps >= 1, "world.max_steps", "at least one step an episode")
+    for name in ("policy", "judge"):
+        need(config[name].learning_rate > 0, f"{name}.learning_rate", "must be positive")
+        need(config[name].updates >= 1, f"{name}.updates", "at least one update an iteration")
+        need(
+            config[name].aggregation in AGGREGATIONS,
+            f"{name}.aggregation",
+            f"choose one of {', '.join(AGGREGATIONS)}",
+        )
+        low, high = config[name].task_filter
+        need(0 <= low <= high <= 1, f"{name}.task_filter", "two success rates, the lower one first")
+        need(config[name].temperature > 0, f"{name}.temperature", "must be positive where there is training")
+    need(
+        config.policy.temperature == config.sampler.temperature,
+        "policy.temperature",
+        f"must equal sampler.temperature={config.sampler.temperature!r}: it is what the tokens were sampled at",
+    )
+    longest = config.sampler.length_buckets[-1]
+    for option in ("trainer", "judge"):
+        need(
+            config[option].length_buckets[-1] >= longest,
+            f"{option}.length_buckets",
+            f"the longest must hold the sampler's longest episode of {longest} tokens",
+        )

@@ -1,0 +1,54 @@
+"""Success on fixed panels of held-out tasks: the same tasks and the same random streams at every evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from rlanything_jax.loop import Setting, Streams
+from rlanything_jax.models.decoder import Params, unstack
+from rlanything_jax.rollouts import Trajectory, rollout
+
+# Metric -> (split, share of eval.tasks, greedy)
+PANELS = {
+    "eval/success": ("valid_seen", 1.0, False),
+    "eval/success_greedy": ("valid_seen", 0.5, True),
+    "eval/success_ood": ("valid_unseen", 0.5, False),
+}
+
+
+def evaluate(
+    setting: Setting, params: Params, progress: Callable[[str, int, int], None], panels: list[str] | None = None
+) -> tuple[dict[str, float], list[Trajectory]]:
+    """Plays each panel once a task; params are stacked. Returns the metrics and the episodes of the first panel."""
+    config = setting.config
+    policy = unstack(params, setting.model)
+    metrics: dict[str, float] = {}
+    episodes: list[Trajectory] = []
+    for name in panels or list(PANELS):
+        split, share, greedy = PANELS[name]
+        tasks = setting.world.tasks(split)[: max(1, round(share * config.eval.tasks))]
+        played = [
+            trajectory
+            for trajectory in rollout(
+                policy,
+                setting.model,
+                setting.tokenizer,
+                setting.envs,
+                setting.world.render,
+                tasks,
+                1,
+                dataclasses.replace(setting.sampler, temperature=0.0) if greedy else setting.sampler,
+                seed=Streams.seed(config.seed, Streams.EVALUATE, 0),
+                progress=lambda done, total, split=split: progress(f"evaluate {split}", done, total),
+            )
+            if not trajectory.error
+        ]
+        metrics[name] = float(np.mean([t.won for t in played])) if played else 0.0
+        if name == "eval/success":
+            steps = [step for trajectory in played for step in trajectory.steps]
+            metrics["eval/inadmissible"] = float(np.mean([not step.admissible for step in steps]))
+            episodes = played
+    return metrics, episodes

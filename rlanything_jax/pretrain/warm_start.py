@@ -1,0 +1,129 @@
+"""Three small models from nothing in minutes: policy, judge and rewriter.
+
+It stands for the pretrained checkpoints that a lab would bring. The policy imitates a disturbed expert; the judge starts from the
+policy and explains noisy verdicts on the policy's own episodes (verdicts on random play do not transfer to them); the rewriter
+starts from the policy as well and learns which edits lead in which direction. Every stage is stored under the hash of all that it
+depends on, so that a second run, or one that was killed in between, goes on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+from flax.traverse_util import flatten_dict, unflatten_dict
+from ml_collections import ConfigDict
+from safetensors.flax import load_file, save_file
+from tokenizers import Tokenizer
+
+import rlanything_jax
+from rlanything_jax.envs.base import World
+from rlanything_jax.envs.pool import EnvironmentPool
+from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.models.decoder import Params, init, unstack
+from rlanything_jax.pretrain.examples import judge_examples, play_examples, rewrite_examples
+from rlanything_jax.pretrain.supervised import fit
+from rlanything_jax.rollouts import SamplerConfig, rollout
+from rlanything_jax.trainer.batches import TrainSequence
+
+Progress = Callable[[str, int, int], None]
+
+
+def warm_start(
+    config: ConfigDict,
+    world: World,
+    envs: EnvironmentPool,
+    tokenizer: Tokenizer,
+    model: ModelConfig,
+    sampler: SamplerConfig,
+    progress: Progress,
+) -> dict[str, Params]:
+    """Stacked parameters of 'policy', 'judge' and 'rewriter', from the cache where they are there."""
+    options = config.pretrain
+    teacher = world.teacher(options.noise)
+    folder = Path(os.path.expanduser(options.cache)) / _fingerprint(config, tokenizer)
+
+    def stage(
+        name: str, start: Params, examples: Callable[[], Iterator[TrainSequence]], steps: int, length: int
+    ) -> Params:
+        def train() -> Params:
+            return fit(
+                start,
+                model,
+                examples(),
+                steps=steps,
+                learning_rate=options.learning_rate,
+                tokens_per_batch=options.tokens_per_batch,
+                length=length,
+                progress=lambda step, steps, loss: progress(
+                    f"warm start: {name}, loss {loss:.2f}", step, steps
+                ),
+            )
+
+        return _cached(folder / f"{name}.safetensors", train)
+
+    def judge_stream() -> Iterator[TrainSequence]:
+        trajectories = rollout(
+            unstack(policy, model),
+            model,
+            tokenizer,
+            envs,
+            world.render,
+            world.tasks("train")[: options.judge_episodes],
+            1,
+            sampler,
+            seed=config.seed,
+            progress=lambda done, total: progress("warm start: episodes for the judge", done, total),
+        )
+        return judge_examples(teacher, tokenizer, trajectories, config.seed, noise=options.verdict_noise)
+
+    policy = stage(
+        "policy",
+        init(model, jax.random.key(config.seed)),
+        lambda: play_examples(
+            teacher,
+            tokenizer,
+            config.seed,
+            read_weight=options.read_weight,
+            longest=options.policy_length,
+        ),
+        options.policy_steps,
+        options.policy_length,
+    )
+    judge = stage("judge", policy, judge_stream, options.judge_steps, options.judge_length)
+    rewriter = stage(
+        "rewriter",
+        policy,
+        lambda: rewrite_examples(teacher, tokenizer, config.seed),
+        options.rewriter_steps,
+        options.rewriter_length,
+    )
+    return {"policy": policy, "judge": judge, "rewriter": rewriter}
+
+
+def _cached(path: Path, make: Callable[[], Params]) -> Params:
+    if path.exists():
+        return unflatten_dict(load_file(path), sep="/")
+    params = make()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    save_file(flatten_dict(params, sep="/"), partial)
+    os.replace(partial, path)
+    # Read back, so that a run that trained the model and one that found it start from the same arrays.
+    return unflatten_dict(load_file(path), sep="/")
+
+
+def _fingerprint(config: ConfigDict, tokenizer: Tokenizer) -> str:
+    """A hash of everything that a warm start depends on, the package's own code included."""
+    digest = hashlib.sha256(tokenizer.to_str().encode())
+    relevant = {name: config[name].to_dict() for name in ("pretrain", "model", "world", "sampler")}
+    digest.update(json.dumps(relevant | {"seed": config.seed}, sort_keys=True).encode())
+    package = Path(rlanything_jax.__file__).parent
+    for room in ("pretrain", "models", "trainer", "envs"):
+        for path in sorted((package / room).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:20]

@@ -1,0 +1,146 @@
+"""Trains policy, judge and tasks together: `python -m rlanything_jax.train --config=configs/demo.py --workdir=DIR`.
+
+A working directory with a checkpoint is continued; one that belongs to another config is refused unless --overwrite is given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+from ml_collections import ConfigDict, config_flags
+
+from rlanything_jax import theory
+from rlanything_jax.check import check
+from rlanything_jax.evaluation import evaluate
+from rlanything_jax.loop import Batch, Setting, State, iterate
+from rlanything_jax.report import Display, read_run, write_report
+from rlanything_jax.report.record import Recorder, write_json
+from rlanything_jax.report.rows import trajectory_row
+from rlanything_jax.rollouts import Trajectory
+from rlanything_jax.setting import open_run
+from rlanything_jax.tasks.pool import TaskPool
+from rlanything_jax.trainer.checkpoints import Checkpoints
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "The config file; override with --config.key=value.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Where the run's files go.")
+_DEBUG = flags.DEFINE_bool("debug", False, "Show where an error comes from.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Delete what another run left in --workdir.")
+# What a run may be continued with: a longer run, another place or way to look at it.
+_MAY_CHANGE = {"iterations", "record_rollouts", "tensorboard", "checkpoint_every"}
+
+
+def train(config: ConfigDict, workdir: str, *, overwrite: bool = False) -> dict[str, Any]:
+    """Runs or continues a training run; returns the last row of its metrics.
+
+    Raises ValueError, before anything is trained, for a config that cannot work and for a directory of another config.
+    """
+    check(config)
+    claim(workdir, config, overwrite=overwrite)
+    checkpoints = Checkpoints(workdir)
+    with Display(config.iterations) as display, open_run(config, display.phase) as (setting, state):
+        if checkpoints.latest() is not None:
+            _restore(checkpoints, setting, state)
+        display.resume(state.iteration)
+        recorder = Recorder(workdir, state.iteration, state.tasks.events())
+        while state.iteration < config.iterations:
+            _advance(setting, state, recorder, checkpoints, display)
+        rows = read_run(workdir).metrics
+        display.summary_table(rows[0], rows[-1])
+    checkpoints.close()
+    print(f"report: {write_report(workdir)}")
+    return rows[-1]
+
+
+def claim(workdir: str, config: ConfigDict, *, overwrite: bool) -> None:
+    """Makes `workdir` this config's; ValueError where another config's run is there and may not be deleted."""
+    path = Path(workdir) / "config.json"
+    text = json.loads(config.to_json_best_effort())
+    if path.exists():
+        found = json.loads(path.read_text())
+        different = sorted(k for k in found.keys() | text.keys() if found.get(k) != text.get(k))
+        if set(different) - _MAY_CHANGE:
+            if not overwrite:
+                raise ValueError(
+                    f"{workdir} holds a run of another config (different: {', '.join(different)}): "
+                    "use another --workdir, or --overwrite to delete it"
+                )
+            shutil.rmtree(workdir)
+    os.makedirs(workdir, exist_ok=True)
+    write_json(path, text)
+
+
+def _advance(
+    setting: Setting, state: State, recorder: Recorder, checkpoints: Checkpoints, display: Display
+) -> None:
+    """One iteration with all that is written about it; the checkpoint comes last, and decides what counts."""
+    config, iteration = setting.config, state.iteration
+    events = len(state.tasks.events())
+    metrics: dict[str, Any] = {"iteration": iteration}
+    evaluated = []
+    if iteration % config.eval.every == 0:
+        measured, evaluated = evaluate(setting, state.policy.params, display.phase)
+        metrics |= measured
+    learned, batch = iterate(setting, state, display.phase)
+    metrics |= learned
+    if state.iteration == config.iterations:
+        measured, evaluated = evaluate(setting, state.policy.params, display.phase)
+        metrics |= measured
+    for warning in theory.warnings_for(metrics):
+        display.warn(warning)
+    recorder.trajectories(iteration, _rows(config, iteration, batch, evaluated))
+    recorder.tasks(state.tasks.events_since(events))
+    recorder.metrics(metrics)
+    if state.iteration % config.checkpoint_every == 0 or state.iteration == config.iterations:
+        display.phase("save", 0, 0)
+        checkpoints.save(
+            state.iteration,
+            {"policy": state.policy, "judge": state.judge},
+            {"tasks": state.tasks.to_json()},
+        )
+    display.iteration(metrics)
+
+
+def _rows(
+    config: ConfigDict, iteration: int, batch: Batch, evaluated: list[Trajectory]
+) -> list[dict[str, Any]]:
+    """What of an iteration's episodes is written down: a few of each task, and a few of the evaluation."""
+    n, waiting = config.rollouts_per_task, len(batch.tasks) - config.tasks_per_iteration
+    rows = []
+    for i, (trajectory, votes) in enumerate(zip(batch.trajectories, batch.votes, strict=True)):
+        here = divmod(i, n)
+        if here[1] < config.record_rollouts:
+            kind = "verify" if here[0] >= len(batch.tasks) - waiting else "train"
+            reward, advantage = batch.reward[here], batch.policy_advantage[here]
+            rows.append(trajectory_row(iteration, kind, trajectory, votes, reward, advantage))
+    shown = evaluated[: config.tasks_per_iteration * config.record_rollouts]
+    return rows + [trajectory_row(iteration, "eval", trajectory) for trajectory in shown]
+
+
+def _restore(checkpoints: Checkpoints, setting: Setting, state: State) -> None:
+    arrays = {"policy": state.policy, "judge": state.judge}
+    state.iteration, arrays, host = checkpoints.restore(arrays)
+    state.policy, state.judge = arrays["policy"], arrays["judge"]
+    state.tasks = TaskPool.from_json(host["tasks"], fingerprint=setting.world.fingerprint)
+
+
+def main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"unknown argument {argv[1]!r}: options are given as --config.key=value")
+    try:
+        train(_CONFIG.value, _WORKDIR.value, overwrite=_OVERWRITE.value)
+    except (ValueError, FileNotFoundError) as error:
+        if _DEBUG.value:
+            raise
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["config", "workdir"])
+    app.run(main)
