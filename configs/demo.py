@@ -29,7 +29,7 @@ def get_config() -> ConfigDict:
     config.world.max_steps = 20
     config.world.labels = True  # ground truth of each step, to measure the judge by
     config.world.games = {"train": 256, "valid_seen": 128, "valid_unseen": 128}  # generated games
-    config.world.knobs = {"receptacles": 7, "objects": 5}  # of generated games, see envs/alfworld/generate.py
+    config.world.knobs = {"receptacles": 6, "objects": 5}  # of generated games, see envs/alfworld/generate.py
     config.world.kinds = ({"weight": 3}, {"weight": 1, "hint": True})
     config.world.seed = 0
     config.world.workers = 0  # environment processes; 0: in this process
@@ -37,7 +37,7 @@ def get_config() -> ConfigDict:
     config.world.reset_timeout_s = 60.0
 
     config.feedback = ConfigDict()
-    config.feedback.lam = 0.3
+    config.feedback.lam = 1.0
     config.feedback.estimator = "centred"
     config.feedback.invalid = -2.0
 
@@ -49,7 +49,7 @@ def get_config() -> ConfigDict:
     config.adapt.original_share = 0.5
     config.adapt.temperature = 1.0
     config.adapt.max_tokens = 24
-    config.adapt.length_buckets = (128, 256, 512)
+    config.adapt.length_buckets = (160, 512)
 
     config.model = ConfigDict()  # of policy, judge and rewriter
     config.model.embed_dim = 128
@@ -59,20 +59,21 @@ def get_config() -> ConfigDict:
     config.model.head_dim = 32
     config.model.ff_dim = 384
     config.model.scan_unroll = 3
+    config.model.scale_embeddings = True
 
     config.pretrain = ConfigDict()  # the warm start that stands for pretrained checkpoints
     config.pretrain.cache = "~/.cache/rlanything_jax/warm_start"
     config.pretrain.noise = 0.25  # share of the expert's actions that are random
     config.pretrain.read_weight = 0.3  # of what is read, relative to what is written
-    config.pretrain.learning_rate = 5e-3
+    config.pretrain.learning_rate = 0.02  # of Muon
     config.pretrain.tokens_per_batch = 2304
-    config.pretrain.policy_steps = 700
+    config.pretrain.policy_steps = 500
     config.pretrain.policy_length = 384
-    config.pretrain.judge_episodes = 256
-    config.pretrain.judge_steps = 150
-    config.pretrain.judge_length = 768
-    config.pretrain.verdict_noise = 0.15
-    config.pretrain.rewriter_steps = 150
+    config.pretrain.judge_episodes = 240
+    config.pretrain.judge_steps = 140
+    config.pretrain.judge_length = 704
+    config.pretrain.judge_noise = 0.05  # share of the verdicts that are flipped
+    config.pretrain.rewriter_steps = 120
     config.pretrain.rewriter_length = 256
 
     config.eval = ConfigDict()
@@ -82,13 +83,13 @@ def get_config() -> ConfigDict:
     config.sampler = ConfigDict()
     config.sampler.temperature = 1.0
     config.sampler.max_action_tokens = 8
-    config.sampler.batch_buckets = (16, 48, 80, 128)
-    config.sampler.turn_buckets = (32, 64, 128, 256)
-    config.sampler.length_buckets = (256, 512, 1024, 2048)
+    config.sampler.batch_buckets = (16, 80)
+    config.sampler.turn_buckets = (48, 128, 256)
+    config.sampler.length_buckets = (256, 704, 1408, 2816)
 
     config.trainer = ConfigDict()
-    config.trainer.tokens_per_batch = 4096
-    config.trainer.length_buckets = (512, 1024, 2048)
+    config.trainer.tokens_per_batch = 2816
+    config.trainer.length_buckets = (256, 448, 704, 1408, 3072)
 
     config.policy = ConfigDict()
     config.policy.learning_rate = 3e-4
@@ -104,7 +105,7 @@ def get_config() -> ConfigDict:
     config.policy.task_filter = (0.0, 1.0)
 
     config.judge = ConfigDict()
-    config.judge.learning_rate = 2e-4
+    config.judge.learning_rate = 5e-5
     config.judge.weight_decay = 0.0
     config.judge.max_grad_norm = 1.0
     config.judge.updates = 1
@@ -118,6 +119,6 @@ def get_config() -> ConfigDict:
     config.judge.trajectories = 24  # trained on in an iteration
     config.judge.max_tokens = 10
     config.judge.rows = 16
-    config.judge.branch_buckets = (32, 64, 160)
-    config.judge.length_buckets = (256, 512, 1024, 2048)
+    config.judge.branch_buckets = (64, 160)
+    config.judge.length_buckets = (256, 448, 704, 1408, 2816)
     return config

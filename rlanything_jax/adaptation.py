@@ -7,6 +7,7 @@ models either way.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -71,7 +72,8 @@ def adapt(
     ]
     # Those furthest out of range first.
     outside.sort(key=lambda task: -abs(accuracy[task.id] - (config.low + config.high) / 2))
-    chosen = list({task.id: task for task in outside}.values())[: config.max_pending]
+    room = config.max_pending - len(pool.pending())  # where rollouts were lost, proposals wait on
+    chosen = list({task.id: task for task in outside}.values())[:room]
     directions = ["harder" if accuracy[task.id] > config.high else "easier" for task in chosen]
     critiques = [
         summarise(_complaints(groups[task.id], direction))
@@ -95,7 +97,7 @@ def adapt(
     )
     for task, direction, critique, attempts in zip(chosen, directions, critiques, edits, strict=True):
         for edit in dict.fromkeys(attempts):
-            common = {
+            common: dict[str, Any] = {
                 "direction": direction,
                 "critique": critique,
                 "edit": edit,

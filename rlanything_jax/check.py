@@ -47,7 +47,9 @@ def check(config: ConfigDict) -> None:
         "adapt.low",
         f"the thresholds must satisfy 0 <= low < high <= 1, and adapt.high is {config.adapt.high!r}",
     )
-    need(config.adapt.max_pending >= 1, "adapt.max_pending", "at least one proposal; switch off by adapt_tasks")
+    need(
+        config.adapt.max_pending >= 1, "adapt.max_pending", "at least one proposal; switch off by adapt_tasks"
+    )
     need(config.adapt.attempts >= 1, "adapt.attempts", "at least one sample of the rewriter")
     need(0 <= config.adapt.original_share <= 1, "adapt.original_share", "a share between 0 and 1")
     need(config.checkpoint_every >= 1, "checkpoint_every", "iterations between checkpoints, at least 1")
@@ -71,9 +73,20 @@ def check(config: ConfigDict) -> None:
         f"must equal sampler.temperature={config.sampler.temperature!r}: it is what the tokens were sampled at",
     )
     longest = config.sampler.length_buckets[-1]
-    for option in ("trainer", "judge"):
-        need(
-            config[option].length_buckets[-1] >= longest,
-            f"{option}.length_buckets",
-            f"the longest must hold the sampler's longest episode of {longest} tokens",
-        )
+    need(
+        config.judge.length_buckets[-1] >= longest,
+        "judge.length_buckets",
+        f"the longest must hold the sampler's longest episode of {longest} tokens",
+    )
+    tree = longest + config.judge.max_tokens + 1
+    need(
+        config.trainer.length_buckets[-1] >= tree,
+        "trainer.length_buckets",
+        f"the longest must hold the sampler's longest episode and one vote, {tree} tokens",
+    )
+    most = config.world.max_steps * config.votes_per_step
+    need(
+        config.judge.branch_buckets[-1] >= most,
+        "judge.branch_buckets",
+        f"the largest must hold world.max_steps * votes_per_step = {most} votes of one episode",
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,24 +13,33 @@ from rlanything_jax.loop import Setting, Streams
 from rlanything_jax.models.decoder import Params, unstack
 from rlanything_jax.rollouts import Trajectory, rollout
 
-# Metric -> (split, share of eval.tasks, greedy)
+
+class Panel(NamedTuple):
+    split: str
+    share: float  # of eval.tasks
+    greedy: bool
+
+
+# By the metric that each panel gives.
 PANELS = {
-    "eval/success": ("valid_seen", 1.0, False),
-    "eval/success_greedy": ("valid_seen", 0.5, True),
-    "eval/success_ood": ("valid_unseen", 0.5, False),
+    "eval/success": Panel("valid_seen", 1.0, greedy=False),
+    "eval/success_greedy": Panel("valid_seen", 0.5, greedy=True),
+    "eval/success_ood": Panel("valid_unseen", 0.5, greedy=False),
 }
 
 
 def evaluate(
-    setting: Setting, params: Params, progress: Callable[[str, int, int], None], panels: list[str] | None = None
+    setting: Setting,
+    params: Params,
+    progress: Callable[[str, int, int], None],
+    panels: Mapping[str, Panel] = PANELS,
 ) -> tuple[dict[str, float], list[Trajectory]]:
     """Plays each panel once a task; params are stacked. Returns the metrics and the episodes of the first panel."""
     config = setting.config
     policy = unstack(params, setting.model)
     metrics: dict[str, float] = {}
     episodes: list[Trajectory] = []
-    for name in panels or list(PANELS):
-        split, share, greedy = PANELS[name]
+    for name, (split, share, greedy) in panels.items():
         tasks = setting.world.tasks(split)[: max(1, round(share * config.eval.tasks))]
         played = [
             trajectory
@@ -42,12 +53,12 @@ def evaluate(
                 1,
                 dataclasses.replace(setting.sampler, temperature=0.0) if greedy else setting.sampler,
                 seed=Streams.seed(config.seed, Streams.EVALUATE, 0),
-                progress=lambda done, total, split=split: progress(f"evaluate {split}", done, total),
+                progress=functools.partial(progress, f"evaluate {split}"),
             )
             if not trajectory.error
         ]
         metrics[name] = float(np.mean([t.won for t in played])) if played else 0.0
-        if name == "eval/success":
+        if not episodes:
             steps = [step for trajectory in played for step in trajectory.steps]
             metrics["eval/inadmissible"] = float(np.mean([not step.admissible for step in steps]))
             episodes = played

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import optax
@@ -21,7 +21,7 @@ from rlanything_jax.envs.base import World
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params, unstack
-from rlanything_jax.models.tokenizer import JUDGE
+from rlanything_jax.models.tokenizer import JUDGE, special_id
 from rlanything_jax.reward.arrays import Votes, to_arrays
 from rlanything_jax.reward.judge import JudgeConfig, Vote, judge
 from rlanything_jax.reward.measure import judge_metrics
@@ -175,9 +175,11 @@ def feed_back(
 
 def update(setting: Setting, state: State, batch: Batch) -> dict[str, float]:
     """Step 4: policy and judge take their updates from the same train step."""
-    config, metrics = setting.config, {}
+    config = setting.config
+    metrics: dict[str, float] = {}
     n = config.rollouts_per_task
-    accuracy = np.mean(batch.arrays.outcome > 0, axis=1)
+    played = batch.arrays.step_mask.any(-1)  # not lost to a fault of the environment
+    accuracy = np.sum(played & (batch.arrays.outcome > 0), axis=1) / np.maximum(played.sum(axis=1), 1)
     rng = np.random.default_rng(Streams.seed(config.seed, Streams.SELECT, state.iteration))
 
     def kept(bounds: tuple[float, float]) -> list[int]:
@@ -201,9 +203,9 @@ def update(setting: Setting, state: State, batch: Batch) -> dict[str, float]:
         if "logprob_gap" in learned:
             metrics["sampler/logprob_gap"] = learned["logprob_gap"]
     if config.train_judge:
-        question = setting.tokenizer.token_to_id(JUDGE)
-        sequences = [
-            judge_sequence(
+        question = special_id(setting.tokenizer, JUDGE)
+        trees = {
+            i: judge_sequence(
                 batch.trajectories[i],
                 batch.votes[i],
                 batch.judge_advantage[divmod(i, n)],
@@ -211,8 +213,15 @@ def update(setting: Setting, state: State, batch: Batch) -> dict[str, float]:
                 config.judge.aggregation,
             )
             for i in kept(config.judge.task_filter)
-        ]
-        sequences = [sequence for sequence in sequences if sequence.branches][: config.judge.trajectories]
+        }
+        # Deviation: as many successes as failures. Their shares are what tilts the judge to one verdict (Theorem 2),
+        # and the paper leaves them to the policy's success rate.
+        won, lost = (
+            [tree for i, tree in trees.items() if tree.branches and batch.trajectories[i].won == outcome]
+            for outcome in (True, False)
+        )
+        each = min(len(won), len(lost), config.judge.trajectories // 2)
+        sequences = [tree for pair in zip(won[:each], lost[:each], strict=True) for tree in pair]
         state.judge, learned = _train(setting, state.judge, setting.judge_tx, sequences, config.judge)
         metrics |= {f"judge/{name}": value for name, value in learned.items()}
     return metrics

@@ -1,7 +1,7 @@
 """Episodes: the policy's sampler plays the environments, every token it reads or writes kept with the trajectory.
 
-What was sampled is what is trained on: ids, log-probabilities and spans are recorded here once and never re-tokenized. The prompt of
-a task is read once and forked into its N rollouts; a session keeps its cache across turns; the batch shrinks as episodes end.
+What was sampled is what is trained on: ids, log-probabilities and spans are recorded here once and never re-tokenized. The prompt
+of a task is read once and forked into its N rollouts; a session keeps its cache across turns; the batch shrinks as episodes end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlanything_jax.envs.base import Observation
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params
-from rlanything_jax.models.tokenizer import END
+from rlanything_jax.models.tokenizer import END, special_id
 from rlanything_jax.sampler import (
     Sampling,
     Sessions,
@@ -103,17 +103,37 @@ def rollout(
     Returns:
       The trajectories in the order [task, rollout].
     """
-    end = tokenizer.token_to_id(END)
+    at_once = max(1, config.batch_buckets[-1] // n)
+    if len(tasks) > at_once:  # more episodes than rows: one load after the other
+        played: list[Trajectory] = []
+        for start in range(0, len(tasks), at_once):
+            played += rollout(
+                params,
+                model,
+                tokenizer,
+                pool,
+                render,
+                tasks[start : start + at_once],
+                n,
+                config,
+                seed=seed,
+                first_request=first_request + start * n,
+                progress=_offset(progress, start * n, len(tasks) * n),
+            )
+        return played
+    end = special_id(tokenizer, END)
     episodes = [
         Trajectory(task, j, first_request + i * n + j) for i, task in enumerate(tasks) for j in range(n)
     ]
     observations = dict(enumerate(pool.reset([(i, episode.task) for i, episode in enumerate(episodes)])))
-    texts = {i: render(o, episodes[i].task, True) for i, o in observations.items()}
+    texts = {i: _render(render, o, episodes[i].task, True) for i, o in observations.items()}
     ids = _encode(tokenizer, texts)
     for i, episode in enumerate(episodes):
         _append_read(episode, ids[i])
         episode.error = observations[i].info.get("error")
-    batch = _read_prompts(params, model, [ids[i] for i in range(0, len(episodes), n)], n, config)
+    # Of a rollout whose environment did not fail at once.
+    prompts = [next((ids[j] for j in range(i, i + n) if ids[j]), []) for i in range(0, len(episodes), n)]
+    batch = _read_prompts(params, model, prompts, n, config)
     live = [i for i, observation in observations.items() if not observation.done]
     while live:
         batch = _fit(batch, live, max(len(episodes[i].tokens) for i in live), config)
@@ -126,7 +146,7 @@ def rollout(
             episodes[i].logprobs += logprobs
         actions = [(i, episodes[i].steps[-1].response) for i in live]
         observations = dict(zip(live, pool.step(actions), strict=True))
-        texts = {i: render(o, episodes[i].task, False) for i, o in observations.items()}
+        texts = {i: _render(render, o, episodes[i].task, False) for i, o in observations.items()}
         ids = _encode(tokenizer, texts)
         for i, observation in observations.items():
             _observe(episodes[i], observation, ids[i], config)
@@ -141,9 +161,18 @@ def rollout(
     return episodes
 
 
+def _offset(progress: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
+    return lambda done, _: progress(before + done, total)
+
+
 class _Batch(NamedTuple):
     sessions: Sessions
     rows: list[int]  # the episode in each row; -1 where a row only fills the bucket
+
+
+def _render(render: Render, observation: Observation, task: Task, first: bool) -> str:
+    """What the policy reads; nothing where the environment failed and so left nothing to render."""
+    return "" if "error" in observation.info else render(observation, task, first)
 
 
 def _encode(tokenizer: Tokenizer, texts: dict[int, str]) -> dict[int, list[int]]:
@@ -157,16 +186,17 @@ def _append_read(episode: Trajectory, ids: list[int]) -> None:
 
 
 def _observe(episode: Trajectory, observation: Observation, ids: list[int], config: SamplerConfig) -> None:
-    """Records what followed the last action."""
-    _append_read(episode, ids)
+    """Records what followed the last action. An episode whose cache cannot hold the next turn ends here."""
+    room = config.length_buckets[-1] - len(episode.tokens)
+    fits = len(ids) <= min(room, config.turn_buckets[-1])
+    _append_read(episode, ids if fits else ids[:room])
     step = episode.steps[-1]
     step.point = len(episode.tokens)
     step.admissible = bool(observation.info.get("admissible", True))
     step.label = observation.info.get("label")
     episode.won, episode.error = observation.won, observation.info.get("error")
-    room = config.length_buckets[-1] - len(episode.tokens)
-    too_long = len(ids) > config.turn_buckets[-1] or room < config.max_action_tokens
-    episode.truncated = too_long and not observation.done
+    fits = fits and room - len(ids) >= config.max_action_tokens
+    episode.truncated = not fits and not observation.done
 
 
 def _read_prompts(

@@ -8,7 +8,6 @@ from typing import Any
 
 import optax
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer
 
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.envs.registry import world_maker
@@ -20,6 +19,7 @@ from rlanything_jax.pretrain.warm_start import warm_start
 from rlanything_jax.reward.judge import JudgeConfig
 from rlanything_jax.rollouts import SamplerConfig
 from rlanything_jax.tasks.pool import TaskPool
+from rlanything_jax.trainer.checkpoints import Checkpoints
 from rlanything_jax.trainer.step import init_state, optimizer
 
 Progress = Callable[[str, int, int], None]
@@ -70,6 +70,13 @@ def open_run(config: ConfigDict, progress: Progress) -> Iterator[tuple[Setting, 
                 ),
             ),
         )
+
+
+def restore(checkpoints: Checkpoints, setting: Setting, state: State) -> None:
+    """Puts the latest checkpoint into `state`."""
+    state.iteration, arrays, host = checkpoints.restore({"policy": state.policy, "judge": state.judge})
+    state.policy, state.judge = arrays["policy"], arrays["judge"]
+    state.tasks = TaskPool.from_json(host["tasks"], fingerprint=setting.world.fingerprint)
 
 
 def _optimizer(options: ConfigDict) -> optax.GradientTransformation:

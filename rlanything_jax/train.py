@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from rlanything_jax import theory
@@ -24,11 +24,12 @@ from rlanything_jax.report import Display, read_run, write_report
 from rlanything_jax.report.record import Recorder, write_json
 from rlanything_jax.report.rows import trajectory_row
 from rlanything_jax.rollouts import Trajectory
-from rlanything_jax.setting import open_run
-from rlanything_jax.tasks.pool import TaskPool
+from rlanything_jax.setting import open_run, restore
 from rlanything_jax.trainer.checkpoints import Checkpoints
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "The config file; override with --config.key=value.")
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "The config file; override with --config.key=value."
+)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where the run's files go.")
 _DEBUG = flags.DEFINE_bool("debug", False, "Show where an error comes from.")
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Delete what another run left in --workdir.")
@@ -46,7 +47,7 @@ def train(config: ConfigDict, workdir: str, *, overwrite: bool = False) -> dict[
     checkpoints = Checkpoints(workdir)
     with Display(config.iterations) as display, open_run(config, display.phase) as (setting, state):
         if checkpoints.latest() is not None:
-            _restore(checkpoints, setting, state)
+            restore(checkpoints, setting, state)
         display.resume(state.iteration)
         recorder = Recorder(workdir, state.iteration, state.tasks.events())
         while state.iteration < config.iterations:
@@ -83,7 +84,7 @@ def _advance(
     config, iteration = setting.config, state.iteration
     events = len(state.tasks.events())
     metrics: dict[str, Any] = {"iteration": iteration}
-    evaluated = []
+    evaluated: list[Trajectory] = []
     if iteration % config.eval.every == 0:
         measured, evaluated = evaluate(setting, state.policy.params, display.phase)
         metrics |= measured
@@ -123,18 +124,12 @@ def _rows(
     return rows + [trajectory_row(iteration, "eval", trajectory) for trajectory in shown]
 
 
-def _restore(checkpoints: Checkpoints, setting: Setting, state: State) -> None:
-    arrays = {"policy": state.policy, "judge": state.judge}
-    state.iteration, arrays, host = checkpoints.restore(arrays)
-    state.policy, state.judge = arrays["policy"], arrays["judge"]
-    state.tasks = TaskPool.from_json(host["tasks"], fingerprint=setting.world.fingerprint)
-
-
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown argument {argv[1]!r}: options are given as --config.key=value")
+    logging.set_verbosity(logging.WARNING)  # Orbax tells of every step of a save
     try:
-        train(_CONFIG.value, _WORKDIR.value, overwrite=_OVERWRITE.value)
+        train(_CONFIG.value, _WORKDIR.value or "", overwrite=_OVERWRITE.value)
     except (ValueError, FileNotFoundError) as error:
         if _DEBUG.value:
             raise

@@ -1,9 +1,14 @@
 """Fixtures of the whole suite."""
 
+import importlib.util
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -15,3 +20,67 @@ def data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no data sets at {folder}: set RLANYTHING_DATA to their folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def read_config() -> Callable[[Path], ConfigDict]:
+    """Reads a config file, given by its path from the root, as the command line does."""
+
+    def read(path: Path) -> ConfigDict:
+        spec = importlib.util.spec_from_file_location(f"config_{path.stem}", ROOT / path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.get_config().lock()
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def make_tiny(
+    read_config: Callable[[Path], ConfigDict], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], ConfigDict]:
+    """Makes a config of tests/tiny_config.py; all of them share one warm start."""
+    cache = tmp_path_factory.mktemp("warm_start")
+
+    def make() -> ConfigDict:
+        config = read_config(Path("tests/tiny_config.py"))
+        config.pretrain.cache = str(cache)
+        return config
+
+    return make
+
+
+@pytest.fixture
+def tiny(make_tiny: Callable[[], ConfigDict]) -> ConfigDict:
+    return make_tiny()
+
+
+@pytest.fixture(scope="session")
+def opened(make_tiny: Callable[[], ConfigDict]) -> Iterator[tuple]:
+    """(setting, make_state): a tiny run that is open, and its state at the beginning as often as it is needed."""
+    from rlanything_jax.loop import State
+    from rlanything_jax.setting import open_run
+    from rlanything_jax.tasks import TaskPool
+
+    with open_run(make_tiny(), lambda name, done, total: None) as (setting, state):
+        beginning = jax.tree.map(np.asarray, (state.policy, state.judge))
+        tasks = state.tasks.to_json()
+
+        def make_state() -> State:
+            policy, judge = jax.tree.map(jax.numpy.array, beginning)  # copies: a train step takes its state
+            return State(
+                0, policy, judge, TaskPool.from_json(tasks, fingerprint=setting.world.fingerprint)
+            )
+
+        yield setting, make_state
+
+
+@pytest.fixture
+def setting(opened: tuple):
+    return opened[0]
+
+
+@pytest.fixture
+def state(opened: tuple):
+    return opened[1]()

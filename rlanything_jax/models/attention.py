@@ -1,8 +1,8 @@
 """Attention over a head-major cache, the one place where queries meet keys.
 
-Keys and values are `[B,K,S,H]`: with heads before positions the batched matrix product needs no transposed copy of the cache.
-`attend` gives a normalised result; `attend_part` gives what two parts need to be merged by `merge_parts`, which is how a branch
-attends to a shared trunk and to its own tokens without a copy of the trunk.
+Keys and values are `[B,K,S,H]`: with heads before positions the batched matrix product needs no transposed
+copy of the cache. `attend` gives a normalised result; `attend_part` gives what two parts need to be merged by
+`merge_parts`, which is how a branch attends to a shared trunk that nobody copies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
       mask: [B,T,S] bool, True where query t may see key s.
 
     Returns:
-      [B,T,N,H], in the dtype of q. A row that may see nothing returns the mean of v; callers mask such rows out.
+      [B,T,N,H], in the dtype of q. A row that may see nothing returns the mean of v, for callers to mask out.
     """
     scores = _scores(q, k, mask)
     weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
@@ -32,7 +32,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
 
 
 def attend_part(q: Array, k: Array, v: Array, mask: Array) -> tuple[Array, Array]:
-    """One part of a softmax over several sets of keys: (result normalised within the part [B,T,N,H], log-sum-exp [B,T,N])."""
+    """One part of a softmax over several sets of keys: (normalised result [B,T,N,H], log-sum-exp [B,T,N])."""
     scores = _scores(q, k, mask)
     top = jnp.max(scores, axis=-1, keepdims=True)
     exp = jnp.exp(scores - top)

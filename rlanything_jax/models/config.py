@@ -1,7 +1,8 @@
 """The shape of a decoder, as data.
 
-One frozen dataclass describes every model of the Llama / Qwen type; the decoder reads nothing else. It is hashable, so it can be
-a static argument of a jitted function: two configs that are equal share their compiled programs.
+One frozen dataclass describes every model of the Llama / Qwen type; the decoder reads nothing else. It is
+hashable, so it can be a static argument of a jitted function: two configs that are equal share their compiled
+programs.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, vocab_size: int) -> ModelConfig:
-        """A config from the `model` section of a run's config. Raises ValueError on a key that no decoder reads."""
+        """A config from the `model` section of a run's config; ValueError on a key that no decoder reads."""
         known = {field.name for field in dataclasses.fields(cls)} - {"vocab_size"}
         unknown = sorted(set(values) - known)
         if unknown:

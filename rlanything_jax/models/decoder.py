@@ -1,15 +1,17 @@
-"""The decoder: Llama / Qwen-type blocks as a Linen parameter factory, everything else functions on dicts of arrays.
+"""The decoder: Llama / Qwen-type blocks as a Linen parameter factory, the rest functions on dicts of arrays.
 
     axis   B batch, T query, S key, L layers, N heads, K kv-heads, H head dim, D model, F ff, V vocabulary
 
-Parameters are one plain dict. For training the layers are stacked, `params['layers']['wq'] [L,D,N*H]`, and run by one scan; for
-generation `unstack` gives a list of L dicts, since slicing stacked weights inside a decode loop copies them at every token.
-Policy, judge and rewriter are dicts of this shape through the same functions.
+Parameters are one plain dict. For training the layers are stacked, `params['layers']['wq'] [L,D,N*H]`, and
+run by one scan; for generation `unstack` gives a list of L dicts, since slicing stacked weights inside a
+decode loop copies them at every token. Policy, judge and rewriter are dicts of this shape through the same
+functions.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -62,7 +64,7 @@ class Block(nn.Module):
         self.w_down = dense(c.embed_dim)
 
     def qkv(self, x: Array, positions: Array) -> tuple[Array, Array, Array]:
-        """x [B,T,D], positions [B,T] -> q [B,T,N,H], k and v [B,K,T,H] (head-major, as the cache stores them)."""
+        """x [B,T,D], positions [B,T] -> q [B,T,N,H], k and v [B,K,T,H] (head-major, as in the cache)."""
         c = self.config
         b, t, _ = x.shape
         x = self.attn_norm(x)
@@ -86,7 +88,7 @@ class Block(nn.Module):
 
 
 def rope(x: Array, positions: Array, theta: float) -> Array:
-    """Rotary embedding of x [B,T,N,H] at positions [B,T]; the two halves of H are rotated against each other."""
+    """Rotary embedding of x [B,T,N,H] at positions [B,T]; the halves of H are rotated against each other."""
     half = x.shape[-1] // 2
     frequency = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angle = positions[..., None, None].astype(jnp.float32) * frequency  # [B,T,1,H/2]
@@ -117,30 +119,34 @@ def init(config: ModelConfig, key: Array) -> Params:
 
 
 def unstack(params: Params, config: ModelConfig) -> Params:
-    """The same parameters with `layers` as a list of dicts, the layout of generation. Do it once per weight update."""
+    """The same parameters with `layers` as a list of dicts, for generation. Do it once per weight update."""
     layers = [jax.tree.map(lambda x, i=i: x[i], params["layers"]) for i in range(config.layers)]
     return params | {"layers": layers}
 
 
 def embed(params: Params, config: ModelConfig, tokens: Array) -> Array:
-    """tokens [B,T] -> [B,T,D]. Tied tables are scaled up, so that the input and the output both have unit variance."""
+    """tokens [B,T] -> [B,T,D]. Scaling a tied table gives input and output unit variance."""
     x = params["embed"][tokens]
     return x * config.embed_dim**0.5 if config.scale_embeddings else x
 
 
 def block_qkv(layer: Params, config: ModelConfig, x: Array, positions: Array) -> tuple[Array, Array, Array]:
-    return Block(config).apply({"params": layer}, x, positions, method=Block.qkv)
+    return _apply(layer, config, x, positions, method=Block.qkv)
 
 
 def block_finish(layer: Params, config: ModelConfig, x: Array, attended: Array) -> Array:
-    return Block(config).apply({"params": layer}, x, attended, method=Block.finish)
+    return _apply(layer, config, x, attended, method=Block.finish)
+
+
+def _apply(layer: Params, config: ModelConfig, *args: Array, method: Callable[..., Any] | None = None) -> Any:
+    return Block(config).apply({"params": layer}, *args, method=method)
 
 
 def hidden(params: Params, config: ModelConfig, tokens: Array, positions: Array, mask: Array) -> Array:
-    """The last layer's output [B,S,D] of stacked parameters for tokens and positions [B,S] under a mask [B,S,S]."""
+    """The last layer's output [B,S,D] for tokens and positions [B,S] under a mask [B,S,S], layers stacked."""
 
     def layer(x: Array, weights: Params) -> tuple[Array, None]:
-        return Block(config).apply({"params": weights}, x, positions, mask), None
+        return _apply(weights, config, x, positions, mask), None
 
     body = jax.checkpoint(layer, prevent_cse=False) if config.remat else layer
     x, _ = jax.lax.scan(body, embed(params, config, tokens), params["layers"], unroll=config.scan_unroll)

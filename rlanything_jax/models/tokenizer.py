@@ -1,7 +1,7 @@
 """Word tokenizers for small models, on the `tokenizers` library.
 
-A piece of text is one id when the vocabulary has it whole (a phrase of the world's grammar, a word, an object's name with its
-number), and falls back to bytes when it does not, so that any text survives a round trip.
+A piece of text is one id when the vocabulary has it whole (a phrase of the world's grammar, a word, an
+object's name with its number), and falls back to bytes when it does not, so that no text is lost.
 """
 
 from __future__ import annotations
@@ -56,8 +56,16 @@ def build_tokenizer(
     return protected(tokenizer)
 
 
+def special_id(tokenizer: Tokenizer, name: str) -> int:
+    """The id of a special token. Raises ValueError where the tokenizer has no such token."""
+    token = tokenizer.token_to_id(name)
+    if token is None:
+        raise ValueError(f"the tokenizer has no token {name!r}; build it with build_tokenizer")
+    return token
+
+
 def protected(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer, set so that the name of a special token inside a text is ordinary characters: none can be injected.
+    """The tokenizer, set to read the name of a special token in a text as characters: none can be injected.
 
     The setting is not stored with a tokenizer, so a loaded one passes through here too.
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from tokenizers import Tokenizer
 
 from rlanything_jax.envs.base import Teacher
-from rlanything_jax.models.tokenizer import END, JUDGE
+from rlanything_jax.models.tokenizer import END, JUDGE, special_id
 from rlanything_jax.reward.judge import format_verdict
 from rlanything_jax.rollouts import Trajectory
 from rlanything_jax.trainer.batches import Piece, TrainSequence
@@ -21,7 +21,7 @@ def play_examples(
 
     Episodes are cut at `longest` tokens.
     """
-    end, rng = tokenizer.token_to_id(END), random.Random(f"play {seed}")
+    end, rng = special_id(tokenizer, END), random.Random(f"play {seed}")
     while True:
         turns = teacher.play(teacher.task(rng), rng)
         prompts = tokenizer.encode_batch([turn.prompt for turn in turns], add_special_tokens=False)
@@ -38,7 +38,7 @@ def judge_examples(
     teacher: Teacher, tokenizer: Tokenizer, trajectories: Sequence[Trajectory], seed: int, *, noise: float
 ) -> Iterator[TrainSequence]:
     """Verdicts on the policy's own episodes, one a step: the world's label, flipped with probability `noise`, explained."""
-    end, question = tokenizer.token_to_id(END), tokenizer.token_to_id(JUDGE)
+    end, question = special_id(tokenizer, END), special_id(tokenizer, JUDGE)
     rng = random.Random(f"judge {seed}")
     while True:
         for trajectory in rng.sample(list(trajectories), len(trajectories)):
@@ -59,7 +59,7 @@ def judge_examples(
 
 def rewrite_examples(teacher: Teacher, tokenizer: Tokenizer, seed: int) -> Iterator[TrainSequence]:
     """Rewriting prompts with an edit in the wanted direction."""
-    end, rng = tokenizer.token_to_id(END), random.Random(f"rewrite {seed}")
+    end, rng = special_id(tokenizer, END), random.Random(f"rewrite {seed}")
     while True:
         example = teacher.rewrite(teacher.task(rng), rng.choice(("easier", "harder")), rng)
         if example is None:

@@ -9,9 +9,7 @@ import optax
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params
 from rlanything_jax.trainer.batches import Batch, TrainSequence, normalise, pack
-from rlanything_jax.trainer.step import Objective, init_state, optimizer, supervised_loss, train
-
-_FILL = 0.92  # share of a batch's tokens that first fit reaches with short sequences
+from rlanything_jax.trainer.step import Objective, init_state, muon, supervised_loss, train
 
 
 def fit(
@@ -32,7 +30,7 @@ def fit(
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, learning_rate, max(1, steps // 20), steps, end_value=learning_rate / 20
     )
-    tx = optimizer(schedule, betas=(0.9, 0.98), weight_decay=0.01)
+    tx = muon(schedule)
     state = init_state(params, tx)
     batches = full_batches(examples, tokens_per_batch, length)
     for step in range(steps):
@@ -43,14 +41,13 @@ def fit(
 
 
 def full_batches(examples: Iterator[TrainSequence], tokens: int, length: int) -> Iterator[Batch]:
-    """Packs a stream into micro-batches of rows of `length` tokens, each as full as the order of the stream allows."""
+    """Packs a stream into micro-batches of rows of `length` tokens; what no longer fits opens the next batch."""
+    capacity = max(1, tokens // length) * length
     held: list[TrainSequence] = []
     for example in examples:
+        # First fit may fail long before every row is full to its last token.
+        if held and sum(map(len, held)) + len(example) > capacity // 2:
+            if len(pack([*held, example], tokens=tokens, lengths=(length,))) > 1:
+                yield from pack(normalise(held), tokens=tokens, lengths=(length,))
+                held = []
         held.append(example)
-        if sum(map(len, held)) >= tokens * _FILL:
-            batches = pack(normalise(held), tokens=tokens, lengths=(length,))
-            while len(batches) > 1:  # rows do not fill up to the last token
-                held.pop()
-                batches = pack(normalise(held), tokens=tokens, lengths=(length,))
-            yield batches[0]
-            held = []

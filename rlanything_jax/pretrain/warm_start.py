@@ -45,7 +45,7 @@ def warm_start(
     """Stacked parameters of 'policy', 'judge' and 'rewriter', from the cache where they are there."""
     options = config.pretrain
     teacher = world.teacher(options.noise)
-    folder = Path(os.path.expanduser(options.cache)) / _fingerprint(config, tokenizer)
+    folder = Path(os.path.expanduser(options.cache))
 
     def stage(
         name: str, start: Params, examples: Callable[[], Iterator[TrainSequence]], steps: int, length: int
@@ -64,7 +64,7 @@ def warm_start(
                 ),
             )
 
-        return _cached(folder / f"{name}.safetensors", train)
+        return _cached(folder / f"{name}-{_fingerprint(config, tokenizer, name)}.safetensors", train)
 
     def judge_stream() -> Iterator[TrainSequence]:
         trajectories = rollout(
@@ -79,7 +79,7 @@ def warm_start(
             seed=config.seed,
             progress=lambda done, total: progress("warm start: episodes for the judge", done, total),
         )
-        return judge_examples(teacher, tokenizer, trajectories, config.seed, noise=options.verdict_noise)
+        return judge_examples(teacher, tokenizer, trajectories, config.seed, noise=options.judge_noise)
 
     policy = stage(
         "policy",
@@ -117,11 +117,13 @@ def _cached(path: Path, make: Callable[[], Params]) -> Params:
     return unflatten_dict(load_file(path), sep="/")
 
 
-def _fingerprint(config: ConfigDict, tokenizer: Tokenizer) -> str:
-    """A hash of everything that a warm start depends on, the package's own code included."""
+def _fingerprint(config: ConfigDict, tokenizer: Tokenizer, stage: str) -> str:
+    """A hash of everything that a stage depends on, the package's own code included."""
+    others = tuple(f"{name}_" for name in ("judge", "rewriter") if name != stage)
+    options = {k: v for k, v in config.pretrain.items() if k != "cache" and not k.startswith(others)}
+    relevant = {name: config[name].to_dict() for name in ("model", "world", "sampler")}
     digest = hashlib.sha256(tokenizer.to_str().encode())
-    relevant = {name: config[name].to_dict() for name in ("pretrain", "model", "world", "sampler")}
-    digest.update(json.dumps(relevant | {"seed": config.seed}, sort_keys=True).encode())
+    digest.update(json.dumps([options, relevant, config.seed], sort_keys=True).encode())
     package = Path(rlanything_jax.__file__).parent
     for room in ("pretrain", "models", "trainer", "envs"):
         for path in sorted((package / room).rglob("*.py")):

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from rlanything_jax.report.summary import HEADLINES
 
+SILENCE_S = 20.0  # off a terminal, a phase that takes longer than this says so
 WINDOW = 10  # iterations in the moving average of success and in the pace behind the time left
 
 
@@ -22,7 +23,8 @@ class Display:
 
     Use it as a context manager: the terminal is given back on any exception and on Ctrl-C. `done` is the
     number of iterations already behind a resumed run. `enabled=False` (all hosts but the first) accepts every
-    call and shows nothing. Off a terminal a line is printed every `every` iterations and for the last one.
+    call and shows nothing. Off a terminal a line is printed every `every` iterations, for the last one, and in
+    phases that take long.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class Display:
         self._every = every
         self._console = console or Console(file=sys.stdout)
         self._phase = ""
-        self._start = self._last = time.monotonic()
+        self._start = self._last = self._spoke = time.monotonic()
         self._paces: deque[float] = deque(maxlen=WINDOW)
         self._success: deque[float] = deque(maxlen=WINDOW)
         self._metrics: dict[str, Any] = {}
@@ -54,7 +56,7 @@ class Display:
         )
 
     def __enter__(self) -> Self:
-        self._start = self._last = time.monotonic()
+        self._start = self._last = self._spoke = time.monotonic()
         if self._enabled and self._console.is_terminal:
             self._is_live = True
             self._live.start()
@@ -69,6 +71,9 @@ class Display:
     def phase(self, name: str, done: int = 0, total: int | None = None) -> None:
         """Now in phase `name` of the current iteration, with `done` of `total` of its work behind."""
         self._phase = f"{name} {done}/{total}" if total else name
+        now = time.monotonic()
+        if self._enabled and not self._console.is_terminal and now - self._spoke >= SILENCE_S:
+            self._print(self._line())
 
     def resume(self, done: int) -> None:
         """`done` iterations are behind a run that goes on from a checkpoint."""
@@ -116,6 +121,7 @@ class Display:
             self._console.print(table)
 
     def _print(self, line: Text) -> None:
+        self._spoke = time.monotonic()
         self._console.print(line, soft_wrap=True)
 
     def _line(self) -> Text:

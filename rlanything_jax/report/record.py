@@ -1,4 +1,4 @@
-"""The writing side of a run directory: metrics.jsonl, tasks.jsonl and trajectories/, cut back to a checkpoint on resume."""
+"""The writing side of a run directory: metrics, tasks, trajectories; cut back to a checkpoint on resume."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ class Recorder:
             if int(path.stem) >= iteration:
                 path.unlink()
         metrics = self._folder / "metrics.jsonl"
-        lines = metrics.read_text().splitlines() if metrics.exists() else []
-        _replace(metrics, [json.loads(line) for line in lines[:iteration]])
+        _replace(metrics, [row for row in _complete(metrics) if row["iteration"] < iteration])
         _replace(self._folder / "tasks.jsonl", events)
 
     def metrics(self, row: Mapping[str, Any]) -> None:
@@ -37,6 +36,12 @@ class Recorder:
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Writes a JSON file so that a reader sees the old one or the new one, never half of it."""
     _write(Path(path), json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def _complete(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that may not exist, or whose last line a kill may have torn."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

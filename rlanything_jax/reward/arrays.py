@@ -1,4 +1,4 @@
-"""From trajectories and votes to the arrays over [task, rollout, step, m] that the equations are written in."""
+"""From trajectories and votes to the arrays over [task, rollout, step, m] of the equations."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def to_arrays(
     tasks: int,
     steps: int,
 ) -> Votes:
-    """Arrays of `tasks` x `n` x `steps` x `m`, padded by masked entries so that the number of tasks compiles nothing anew.
+    """Arrays of `tasks` x `n` x `steps` x `m`, padded by masked entries.
 
-    Episodes that the environment lost are masked as a whole: their outcome means nothing.
+    The size is fixed, so that the number of tasks compiles nothing anew. Episodes
+    that the environment lost are masked as a whole: their outcome means nothing.
     """
     arrays = Votes(
         np.full((tasks, n), -1, np.int32),

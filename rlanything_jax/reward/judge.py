@@ -1,7 +1,8 @@
 """The generative reward model: reads a trajectory once, gives m verdicts on each of its steps.
 
-A vote is a short rationale and a verdict, sampled as a branch that leaves the trajectory behind the observation that followed
-the step. Votes that cannot be parsed score 0; the rationales of votes that said -1 are the critique that rewrites tasks.
+A vote is a short rationale and a verdict, sampled as a branch that leaves the trajectory behind the
+observation that followed the step. Votes that cannot be parsed score 0; the rationales of votes that said -1
+are the critique that rewrites tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer
 
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params
-from rlanything_jax.models.tokenizer import END, JUDGE
+from rlanything_jax.models.tokenizer import END, JUDGE, special_id
 from rlanything_jax.rollouts import Trajectory
 from rlanything_jax.sampler import (
     Sampling,
@@ -26,7 +27,8 @@ from rlanything_jax.sampler import (
     pad_rows,
 )
 
-_VERDICT = re.compile(r"(?P<rationale>\S.*) Verdict: (?P<verdict>[+-]1)")
+# A rationale that says "Verdict:" itself hedges between two.
+_VERDICT = re.compile(r"(?P<rationale>(?=\S)(?:(?!Verdict:).)+) Verdict: (?P<verdict>[+-]1)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,7 @@ class JudgeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Vote:
-    """One verdict: its text, its score in {-1, 0, +1} (0: not parsed), and its tokens as they were sampled."""
+    """One verdict: its text, its score in {-1, 0, +1} (0: not parsed), and its tokens as sampled."""
 
     text: str
     score: int
@@ -63,9 +65,7 @@ def format_verdict(rationale: str, score: int) -> str:
 def parse_verdict(text: str) -> int:
     """+1 or -1 for a rationale followed by exactly one verdict at the end of the text, else 0."""
     match = _VERDICT.fullmatch(text)
-    if match is None or "Verdict:" in match["rationale"]:
-        return 0
-    return int(match["verdict"])
+    return int(match["verdict"]) if match else 0
 
 
 def judge(
@@ -111,10 +111,10 @@ def _judge_group(
     seed: int,
     requests: Sequence[int],
 ) -> list[list[list[Vote]]]:
-    end, question = tokenizer.token_to_id(END), tokenizer.token_to_id(JUDGE)
+    end, question = special_id(tokenizer, END), special_id(tokenizer, JUDGE)
     capacity = bucket(max(len(t.tokens) for t in trajectories), config.length_buckets)
     width = bucket(max(len(t.steps) for t in trajectories) * m, config.branch_buckets)
-    filler = [[]] * (config.rows - len(trajectories))
+    filler: list[list[int]] = [[]] * (config.rows - len(trajectories))
     tokens, count = pad_rows([*(t.tokens for t in trajectories), *filler], capacity)
     trunk = extend(params, model, new_sessions(model, config.rows, capacity), tokens, count)
     shape = (config.rows, width)

@@ -1,4 +1,4 @@
-"""How good the judge's votes are, against outcomes and against the ground truth that some worlds have. Never trained on."""
+"""How good the judge's votes are, against outcomes and the ground truth of some worlds. Never trained on."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ def judge_metrics(
       labels: [Q,N,T] in {-1,0,+1}, 0 where there is no ground truth.
 
     Returns:
-      'judge/balanced_accuracy': mean over the two labels of the share of steps whose mean score has the label's sign; a tie
-        counts half. 'judge/auc': probability that a good step's mean score exceeds a bad one's. 'judge/outcome_accuracy':
-        share of trajectories whose mean score over all steps has the outcome's sign, balanced over outcomes likewise.
-        'judge/parse_rate', 'judge/unanimous': share of votes that parsed, of steps on which all votes agree.
-        A metric without the steps it needs is left out.
+      'judge/balanced_accuracy': mean over the two labels of the share of steps whose mean score has the
+        label's sign; a tie counts half.
+      'judge/auc': probability that a good step's mean score exceeds a bad one's.
+      'judge/outcome_accuracy': share of trajectories whose mean score over all steps has the outcome's sign,
+        balanced over outcomes likewise.
+      'judge/parse_rate', 'judge/unanimous': share of votes that parsed, of steps on which all votes agree.
+      The first three are left out where the steps they need are missing; without votes there are none.
     """
+    if not scores.size:
+        return {}
     mean = scores.mean(-1)
     metrics = {
         "judge/parse_rate": _mean(scores[step_mask] != 0),

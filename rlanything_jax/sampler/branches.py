@@ -1,8 +1,9 @@
 """Sampling many short continuations of one long text: the judge's votes.
 
-The trunk is a trajectory, read once into `Sessions`; a branch is one evaluation of one step. All R branches of a trajectory decode
-together: each attends to the shared trunk up to its branch point and to its own few tokens, as two parts of one softmax. No branch
-copies the trunk, so T * m evaluations cost one reading of the trajectory.
+The trunk is a trajectory, read once into `Sessions`; a branch is one evaluation of one step. All R branches
+of a trajectory decode together: each attends to the shared trunk up to its branch point and to its own few
+tokens, as two parts of one softmax. No branch copies the trunk, so T * m evaluations cost one reading of the
+trajectory.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def decode_branches(
     def read(
         keys: list[Array], values: list[Array], tokens: Array, start: Array
     ) -> tuple[list[Array], list[Array], Array]:
-        """Runs tokens [B*R,T] at offset `start` of every branch; returns the new caches and the last hidden row."""
+        """Runs tokens [B*R,T] at offset `start` of every branch: (new caches, the last hidden row)."""
         t = tokens.shape[1]
         offset = start + jnp.arange(t)
         positions = base[:, None] + offset

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params
-from rlanything_jax.models.tokenizer import END
+from rlanything_jax.models.tokenizer import END, special_id
 from rlanything_jax.sampler.session import Sampling, bucket, decode, extend, new_sessions, pad_rows, select
 
 
@@ -29,9 +29,10 @@ def generate(
 ) -> list[list[str]]:
     """`samples` texts for each prompt, [prompt][sample]; each prompt is read once and forked.
 
-    Prompts are read `rows` at a time, so the batch compiles once; a text that met no end is returned as far as it went.
+    Prompts are read `rows` at a time, so the batch compiles once; a text that met no end is returned as far
+    as it went.
     """
-    end = tokenizer.token_to_id(END)
+    end = special_id(tokenizer, END)
     texts: list[list[str]] = []
     encoded = [e.ids for e in tokenizer.encode_batch(list(prompts), add_special_tokens=False)]
     for at in range(0, len(encoded), rows):

@@ -1,11 +1,12 @@
-"""Generation over a KV cache that is kept across turns: `extend` reads, `decode` writes, `select` forks, compacts and grows.
+"""Generation over a cache kept across turns: `extend` reads, `decode` writes, `select` forks and compacts.
 
-The state is a pytree of arrays, one row a session. A turn of an agent is one `extend` (the observation) and one `decode` (the
-action); nothing that was read is read again. Rows are independent: a row's result depends on its own tokens, request id and
-temperature alone, never on its place in the batch, its neighbours or the size of the cache.
+The state is a pytree of arrays, one row a session. A turn of an agent is one `extend` (the observation) and
+one `decode` (the action); nothing that was read is read again. Rows are independent: a row's result depends
+on its own tokens, request id and temperature alone, never on its place in the batch, its neighbours or the
+size of the cache.
 
-The last sampled token of a turn is not run through the model when it is sampled, since nobody needs its successor: it waits in
-`last` and is read together with the next observation.
+The last sampled token of a turn is not run through the model when it is sampled, since nobody needs its
+successor: it waits in `last` and is read together with the next observation.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ class Sessions(NamedTuple):
 class Sampling(NamedTuple):
     """What may differ from row to row; all arrays, so that no value of them compiles anything anew."""
 
-    temperature: Array  # [B] float32; 0 takes the likeliest token
-    budget: Array  # [B] tokens to sample at most; 0 leaves the row alone
-    stop: Array  # [B,E] ids that end a turn (they are kept); -1 stands for none
-    request: Array  # [B] uint32, names the row's random stream
-    seed: Array  # [] uint32
+    temperature: np.ndarray | Array  # [B] float32; 0 takes the likeliest token
+    budget: np.ndarray | Array  # [B] tokens to sample at most; 0 leaves the row alone
+    stop: np.ndarray | Array  # [B,E] ids that end a turn (they are kept); -1 stands for none
+    request: np.ndarray | Array  # [B] uint32, names the row's random stream
+    seed: np.uint32 | Array  # []
 
 
 class Sampled(NamedTuple):
     tokens: Array  # [B,C]
     logprobs: Array  # [B,C] of the distribution that was sampled, float32
-    count: Array  # [B] how many of the C are real
+    count: Array  # type: ignore[assignment]  # [B] how many of the C are real; hides tuple.count
 
 
 def new_sessions(config: ModelConfig, batch: int, capacity: int) -> Sessions:
@@ -71,8 +72,8 @@ def new_sessions(config: ModelConfig, batch: int, capacity: int) -> Sessions:
 def select(sessions: Sessions, rows: Array, capacity: int) -> Sessions:
     """The sessions at `rows`, with room for `capacity` tokens.
 
-    Repeating a row forks it (N rollouts read their task once), leaving rows out compacts the batch, a larger capacity grows it.
-    The caller sees to it that no selected session is longer than the new capacity.
+    Repeating a row forks it (N rollouts read their task once), leaving rows out compacts the batch, a larger
+    capacity grows it. The caller sees to it that no selected session is longer than the new capacity.
     """
 
     def resize(cache: Array) -> Array:
@@ -96,7 +97,8 @@ def extend(params: Params, config: ModelConfig, sessions: Sessions, tokens: Arra
       tokens: [B,T] ids, the real ones first.
       count: [B] number of real tokens.
 
-    The caller sees to it that length + pending + count <= capacity; what would not fit is dropped and its logits are undefined.
+    The caller sees to it that length + pending + count <= capacity; what would not fit is dropped and its
+    logits are undefined.
     """
     live = count > 0
     carry = sessions.pending & live
@@ -162,7 +164,8 @@ def decode(
 def sample_token(logits: Array, sampling: Sampling, position: Array) -> tuple[Array, Array]:
     """One token a row from softmax(logits / temperature), and its log-probability there.
 
-    The key is folded from (seed, request, position) only, so that a sample does not depend on the row's slot or neighbours.
+    The key is folded from (seed, request, position) only, so that a sample does not depend on the row's slot
+    or neighbours.
     """
     greedy = sampling.temperature <= 0
     scaled = logits / jnp.where(greedy, 1.0, sampling.temperature)[:, None]
@@ -171,7 +174,7 @@ def sample_token(logits: Array, sampling: Sampling, position: Array) -> tuple[Ar
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(sampling.seed), request), position)
         return jax.random.gumbel(key, logits.shape[-1:])
 
-    gumbel = jax.vmap(noise)(sampling.request, position)
+    gumbel = jax.vmap(noise)(jnp.asarray(sampling.request), position)
     token = jnp.argmax(jnp.where(greedy[:, None], logits, scaled + gumbel), axis=-1).astype(jnp.int32)
     logprob = jnp.take_along_axis(jax.nn.log_softmax(scaled), token[:, None], axis=-1)[:, 0]
     return token, jnp.where(greedy, 0.0, logprob)

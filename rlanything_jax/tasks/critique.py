@@ -11,8 +11,8 @@ NO_CRITIQUE = "nothing wrong"
 def summarise(rationales: Iterable[str], *, most: int = 2) -> str:
     """The commonest rationales of votes that said -1, most frequent first; ties in alphabetical order.
 
-    The paper lets a language model summarise failed trajectories; here the judge's own words are counted, so that no critique
-    says what no vote said.
+    The paper lets a language model summarise failed trajectories; here the judge's own words are counted, so
+    that no critique says what no vote said.
     """
     counts = Counter(rationale for rationale in rationales if rationale)
     common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]

@@ -1,7 +1,8 @@
 """From ragged sequences to dense arrays: packing, with plain and tree-shaped sequences in the same form.
 
-A sequence is a trunk of tokens and, for the judge, branches that leave the trunk at some point. All of it lies in one row, trunk
-first. Who sees whom follows from four integers a token, so that one mask function serves both models:
+A sequence is a trunk of tokens and, for the judge, branches that leave the trunk at some point. All of it
+lies in one row, trunk first. Who sees whom follows from four integers a token, so that one mask function
+serves both models:
 
     token          t0 t1 t2 t3 | a0 a1 | b0 b1 b2      branch a leaves after t1, branch b after t3
     branch          0  0  0  0 |  1  1 |  2  2  2
@@ -56,7 +57,7 @@ class Batch(NamedTuple):
     old: np.ndarray | Array  # the trainer's before the first update; zeros until they are needed
 
 
-_DTYPES = Batch(*(np.int32,) * 5, *(np.float32,) * 4)
+_DTYPES = (*(np.int32,) * 5, *(np.float32,) * 4)
 
 
 def attention_mask(batch: Batch) -> Array:
@@ -71,7 +72,7 @@ def attention_mask(batch: Batch) -> Array:
 
 
 def normalise(sequences: Sequence[TrainSequence]) -> list[TrainSequence]:
-    """Scales the weights so that they sum to 1 over all sequences, in place; sequences without weight are left out."""
+    """Scales the weights in place to a sum of 1 over all sequences; those without weight are left out."""
     pieces = [piece for sequence in sequences for piece in (sequence.trunk, *sequence.branches)]
     total = sum(sum(piece.weight) for piece in pieces)
     for piece in pieces:
@@ -80,7 +81,7 @@ def normalise(sequences: Sequence[TrainSequence]) -> list[TrainSequence]:
 
 
 def split_branches(sequence: TrainSequence, length: int) -> list[TrainSequence]:
-    """Cuts a tree that is longer than `length` into several that repeat its trunk, weights of the trunk in the first only."""
+    """Cuts a tree longer than `length` into several that repeat its trunk, trained in the first only."""
     if len(sequence) <= length:
         return [sequence]
     trunk = sequence.trunk
@@ -93,36 +94,40 @@ def split_branches(sequence: TrainSequence, length: int) -> list[TrainSequence]:
 
 
 def pack(sequences: Sequence[TrainSequence], *, tokens: int, lengths: tuple[int, ...]) -> list[Batch]:
-    """Packs sequences into micro-batches of one shape, first fit, longest first.
+    """Packs sequences into micro-batches, first fit, longest first.
 
     Args:
       sequences: what to pack; a tree that is longer than the longest row is cut by its branches.
-      tokens: of a micro-batch; a row of S tokens makes batches of tokens // S rows.
-      lengths: row lengths to choose from, ascending; the shortest that holds the longest sequence is taken.
+      tokens: of a micro-batch; rows of S tokens make batches of max(1, tokens // S) rows.
+      lengths: row lengths to choose from, ascending. A sequence that fits no open row opens the shortest that
+        holds it, since attention costs every token the length of its row.
 
     Raises:
       ValueError: a sequence that fits no row. Dropping it here would leave its advantage without its tokens.
     """
     whole = [part for sequence in sequences for part in split_branches(sequence, lengths[-1])]
-    if not whole:
-        return []
-    longest = max(map(len, whole))
-    length = next((n for n in lengths if n >= longest), None)
-    if length is None:
-        raise ValueError(f"a sequence of {longest} tokens fits no row of trainer.length_buckets={lengths}")
-    bins: list[list[TrainSequence]] = []
+    rows: list[tuple[int, list[TrainSequence]]] = []
     room: list[int] = []
     for sequence in sorted(whole, key=len, reverse=True):
         size = len(sequence)
         home = next((i for i, free in enumerate(room) if free >= size), None)
         if home is None:
-            bins.append([])
+            length = next((n for n in lengths if n >= size), None)
+            if length is None:
+                raise ValueError(
+                    f"a sequence of {size} tokens fits no row of trainer.length_buckets={lengths}"
+                )
+            home = len(rows)
+            rows.append((length, []))
             room.append(length)
-            home = len(bins) - 1
-        bins[home].append(sequence)
+        rows[home][1].append(sequence)
         room[home] -= size
-    rows = max(1, tokens // length)
-    return [_fill(bins[i : i + rows], length, rows) for i in range(0, len(bins), rows)]
+    batches = []
+    for length in lengths:
+        alike = [row for n, row in rows if n == length]
+        count = max(1, tokens // length)
+        batches += [_fill(alike[i : i + count], length, count) for i in range(0, len(alike), count)]
+    return batches
 
 
 def _fill(bins: Sequence[Sequence[TrainSequence]], length: int, rows: int) -> Batch:

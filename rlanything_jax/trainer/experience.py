@@ -1,7 +1,7 @@
 """From trajectories, votes and advantages to what the train step packs.
 
-A sample is one step's response (policy) or one vote (judge). A sample whose advantage is 0 has no gradient: it is read, where
-others need it as context, and not trained on.
+A sample is one step's response (policy) or one vote (judge). A sample whose advantage is 0 has no gradient:
+it is read, where others need it as context, and not trained on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def judge_sequence(
     question: int,
     aggregation: str = "sequence",
 ) -> TrainSequence:
-    """A trajectory as the trunk and its votes with nonzero `advantage` [T,M] as branches, opened by the id `question`."""
+    """A trajectory as the trunk, its votes with nonzero `advantage` [T,M] as branches behind `question`."""
     n = trajectory.steps[-1].point
     trunk = Piece(trajectory.tokens[:n], [0.0] * n, [0.0] * n, [0.0] * n)
     branches = []

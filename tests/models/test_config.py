@@ -1,4 +1,4 @@
-"""The shape of a decoder: errors name the value, equal configs are one, the count of parameters is the real one."""
+"""The shape of a decoder: errors name the value, equal configs are one, parameters are counted."""
 
 import dataclasses
 import math

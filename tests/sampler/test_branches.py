@@ -63,7 +63,7 @@ def test_branches_equal_one_call_of_the_sampler_for_each(
     sessions = extend(params, model, new_sessions(model, 8, CAPACITY + CHUNK), tokens, count)
     _, naive = decode(params, model, sessions, sampling(), CHUNK)
     np.testing.assert_array_equal(sampled.tokens, naive.tokens)
-    np.testing.assert_allclose(sampled.logprobs, naive.logprobs, atol=1e-5)
+    np.testing.assert_allclose(sampled.logprobs, naive.logprobs, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(sampled.count, [CHUNK] * 8)
 
 
@@ -74,7 +74,7 @@ def test_a_branch_does_not_see_the_trunk_behind_its_point(
     again = branches(params, model, read_trunks(params, model, cut), sampling())
     unseen = (POINT <= [[12], [5]]).reshape(-1)
     np.testing.assert_array_equal(again.tokens[unseen], sampled.tokens[unseen])
-    np.testing.assert_allclose(again.logprobs[unseen], sampled.logprobs[unseen], atol=1e-5)
+    np.testing.assert_allclose(again.logprobs[unseen], sampled.logprobs[unseen], rtol=1e-5, atol=1e-5)
     assert (np.abs(again.logprobs - sampled.logprobs)[~unseen].max(axis=1) > 1e-3).all()
 
 
@@ -85,7 +85,7 @@ def test_a_branch_does_not_depend_on_the_others(
     alone = branches(params, model, trunk, sampling(budget=np.where(kept, CHUNK, 0).astype(np.int32)))
     np.testing.assert_array_equal(alone.count, np.where(kept, CHUNK, 0))
     np.testing.assert_array_equal(alone.tokens[kept], sampled.tokens[kept])
-    np.testing.assert_allclose(alone.logprobs[kept], sampled.logprobs[kept], atol=1e-5)
+    np.testing.assert_allclose(alone.logprobs[kept], sampled.logprobs[kept], rtol=1e-5, atol=1e-5)
     assert not alone.tokens[~kept].any() and not alone.logprobs[~kept].any()
 
 

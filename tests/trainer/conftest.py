@@ -18,11 +18,13 @@ def model() -> ModelConfig:
 
 @pytest.fixture(scope="session")
 def params() -> Params:
-    """Random norms and biases too (at initialisation those are ones and zeros), large enough to tell texts apart."""
+    """Random norms and biases too, which are ones and zeros at first; large enough to tell texts apart."""
     rng = np.random.default_rng(0)
 
     def draw(path: tuple, x: jax.ShapeDtypeStruct) -> np.ndarray:
         mean = 1.0 if "norm" in jax.tree_util.keystr(path) else 0.0
         return rng.normal(mean, 0.4, x.shape).astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(lambda k: init(CONFIG, k), jax.random.key(0)))
+    return jax.tree_util.tree_map_with_path(
+        draw, jax.eval_shape(lambda k: init(CONFIG, k), jax.random.key(0))
+    )

@@ -1,9 +1,9 @@
-"""The train step against batches of one plain sequence each, and updates against optax by hand.
+"""The train step against batches of one plain sequence each, and updates written out by hand.
 
-Not applicable here: a schedule sized for another number of steps (case 25), since the step knows no number of steps.
+Not applicable here: a schedule sized for another number of steps (case 25), since the step knows no number of
+steps.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,7 +33,8 @@ from rlanything_jax.trainer.step import (
 )
 
 LENGTH, TOKENS = 32, 64  # one shape, two rows of 32
-SGD = optax.sgd(0.5)
+RATE = 20.0  # far enough to leave the clip range in one update
+SGD = optax.sgd(RATE)
 ADAM = optimizer(0.01)
 
 
@@ -47,7 +48,7 @@ def random_piece(rng: np.random.Generator, n: int, trained: slice, point: int = 
 
 
 def judged(seed: int, trunk: int, branches: Sequence[tuple[int, int]]) -> TrainSequence:
-    """A trajectory that is only read, with (size, point) votes of which all but the first token are trained."""
+    """A trajectory that is only read, with votes of (size, point), trained but for their first token."""
     rng = np.random.default_rng(seed)
     reading = random_piece(rng, trunk, slice(0, 0))
     return TrainSequence(reading, [random_piece(rng, n, slice(1, None), point) for n, point in branches])
@@ -59,7 +60,7 @@ def played(seed: int, size: int = 12) -> TrainSequence:
 
 
 def one_by_one(sequence: TrainSequence) -> list[TrainSequence]:
-    """The naive batch: for every branch a sequence of its own, the part of the trunk that it sees before it."""
+    """The naive batch: every branch a sequence of its own, behind the part of the trunk that it sees."""
     trunk, alone = sequence.trunk, []
     for branch in sequence.branches:
         seen, zeros = trunk.tokens[: branch.point], [0.0] * branch.point
@@ -129,7 +130,7 @@ def test_a_tree_gives_the_logprobs_of_one_sequence_a_branch(params: Params, mode
     tree = trained_logprobs(params, model, packed(TREES))
     naive = trained_logprobs(params, model, packed([s for t in TREES for s in one_by_one(t)]))
     assert len(tree) == 2 + 3 + 1 + 2 + 3 + 2
-    assert tree == pytest.approx(naive, abs=1e-5)
+    assert tree == pytest.approx(naive, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("loss", [on_policy_loss, supervised_loss])
@@ -142,7 +143,7 @@ def test_a_tree_gives_the_gradient_of_one_sequence_a_branch(
 
 
 def test_a_tree_that_is_cut_gives_the_gradient_of_the_whole(params: Params, model: ModelConfig) -> None:
-    """Six branches of 4 tokens beside a trunk of 16 do not fit 32 tokens: the trunk is repeated, not retrained."""
+    """Six branches of 4 tokens beside a trunk of 16 do not fit 32: the trunk is repeated, not retrained."""
     tree = judged(3, 16, [(4, 6), (4, 6), (4, 11), (4, 11), (4, 16), (4, 16)])
     batches = packed(normalise([tree]))
     assert int((batches[0].segment > 0).sum()) == 16 * 2 + 6 * 4
@@ -177,7 +178,9 @@ def test_nan_at_a_masked_position_leaks(params: Params, model: ModelConfig) -> N
     """Case 14: what stands at tokens that are not trained on reaches neither metrics nor gradient."""
     batch = packed(normalise([played(1), *TREES]))[0]
     hole = batch.weight == 0
-    dirty = batch._replace(**{k: np.where(hole, np.nan, getattr(batch, k)) for k in ("advantage", "logprobs")})
+    dirty = batch._replace(
+        **{k: np.where(hole, np.nan, getattr(batch, k)) for k in ("advantage", "logprobs")}
+    )
     clean_gradient, clean = summed(params, model, [batch])
     got_gradient, got = summed(params, model, [dirty])
     assert_close(got_gradient, clean_gradient, rel=0)
@@ -185,7 +188,7 @@ def test_nan_at_a_masked_position_leaks(params: Params, model: ModelConfig) -> N
 
 
 def test_the_loss_on_numbers_by_hand() -> None:
-    """Two tokens: ratio 1.5 clipped at 1.28 with its sampler correction capped at 2; ratio 0.5 on a negative one."""
+    """Two tokens: ratio 1.5 is clipped at 1.28, its correction of 3 capped at 2; ratio 0.5 is bad news."""
     row = np.zeros((1, 3), np.float32)
     batch = Batch(*(row,) * 5, *(row,) * 4)._replace(
         weight=np.array([[0.75, 0.25, 0.0]], np.float32),
@@ -216,7 +219,7 @@ def test_tokens_without_advantage_give_no_gradient(params: Params, model: ModelC
 
 
 def test_correction_silently_off(params: Params, model: ModelConfig) -> None:
-    """Case 13: the sampler's log-probabilities scale each token's gradient by their ratio to the trainer's, capped."""
+    """Case 13: the trainer's to the sampler's probability scales each token's gradient, up to the cap."""
     batch = packed(normalise([played(1)]))[0]
     own = np.asarray(token_logprobs(params, model, batch, 1.0))
     equal, metrics = summed(params, model, [batch._replace(logprobs=own)])
@@ -250,11 +253,15 @@ def sampled_sequence(params: Params, model: ModelConfig, temperature: float) -> 
 
 
 def test_sampler_and_trainer_agree_on_logprobs(params: Params, model: ModelConfig) -> None:
-    """The gap between sampler and trainer (slime, request 1968) is rounding, at the temperature that sampled only."""
+    """The gap (slime, request 1968) is rounding at the temperature that sampled, and only there."""
     batches = packed(normalise([sampled_sequence(params, model, 0.6)]))
     gap = {t: float(summed(params, model, batches, how=Objective(t))[1]["logprob_gap"]) for t in (0.6, 1.0)}
     assert gap[0.6] < 1e-5
     assert gap[1.0] > 0.1
+
+
+def descended(params: Params, grads: Params) -> Params:
+    return jax.tree.map(lambda p, g: np.asarray(p) - RATE * np.asarray(g), params, grads)
 
 
 def epoch(
@@ -278,7 +285,7 @@ def test_the_result_does_not_depend_on_how_rows_are_cut(state: Any, model: Model
         epoch(state(), model, SGD, [played(i, 20) for i in range(5)], tokens=n) for n in (LENGTH, TOKENS)
     ]
     (a, a_metrics), (b, b_metrics) = results
-    assert_close(a.params, b.params, rel=1e-6)
+    assert_close(a.params, b.params, rel=1e-4)
     assert a_metrics == pytest.approx(b_metrics, rel=1e-4, abs=1e-6)
 
 
@@ -291,16 +298,17 @@ def test_k_iterations_run_on_one_microbatch_before_the_next(state: Any, model: M
     assert len(batches) == 3
     before = state()
     whole, _ = summed(before.params, model, batches)
-    assert_close(after.params, jax.tree.map(lambda p, g: p - 0.5 * g, before.params, whole), rel=1e-6)
+    assert_close(after.params, descended(before.params, whole), rel=1e-4)
 
 
-def test_a_second_update_compares_with_the_parameters_before_the_first(state: Any, model: ModelConfig) -> None:
-    big = optax.sgd(20.0)  # far enough to clip
-    after, metrics = epoch(state(big), model, big, [played(i) for i in range(4)], updates=2)
+def test_a_second_update_compares_with_the_parameters_before_the_first(
+    state: Any, model: ModelConfig
+) -> None:
+    after, metrics = epoch(state(), model, SGD, [played(i) for i in range(4)], updates=2)
     first, second = ([played(i) for i in range(4)][start::2] for start in range(2))
-    before = state(big)
+    before = state()
     grads, _ = summed(before.params, model, packed(normalise(first)))
-    moved = jax.tree.map(lambda p, g: p - 20.0 * g, before.params, grads)
+    moved = descended(before.params, grads)
     batch = packed(normalise(second))[0]
     old = np.asarray(token_logprobs(before.params, model, batch, 1.0))
     correction = np.minimum(np.exp(np.clip(old - batch.logprobs, -10, 10)), 2.0)
@@ -311,8 +319,8 @@ def test_a_second_update_compares_with_the_parameters_before_the_first(state: An
         worst = jnp.minimum(ratio * gain, jnp.clip(ratio, 0.8, 1.28) * gain)
         return -jnp.sum(jnp.where(batch.weight > 0, batch.weight * worst, 0.0)), ratio
 
-    grads, ratio = jax.grad(loss, has_aux=True)(moved)
-    assert_close(after.params, jax.tree.map(lambda p, g: p - 20.0 * g, moved, grads), rel=1e-4)
+    grads, ratio = jax.jit(jax.grad(loss, has_aux=True))(moved)
+    assert_close(after.params, descended(moved, grads), rel=1e-4)
     assert int(after.step) == 2
     outside = (batch.weight > 0) & ((ratio < 0.8) | (ratio > 1.28))
     assert outside.any()
@@ -321,7 +329,7 @@ def test_a_second_update_compares_with_the_parameters_before_the_first(state: An
 
 def test_an_update_without_sequences_is_skipped(state: Any, model: ModelConfig) -> None:
     """More updates than sequences: the first that exists is still the on-policy one."""
-    after, metrics = epoch(state(), model, SGD, [TrainSequence(played(0).trunk), played(1)][1:], updates=3)
+    after, metrics = epoch(state(), model, SGD, [played(1)], updates=3)
     assert int(after.step) == 1
     assert metrics["ratio"] == pytest.approx(1.0)
     idle = played(5)
@@ -341,26 +349,34 @@ def test_nothing_to_learn_from_leaves_the_state_alone(state: Any, model: ModelCo
 
 
 def test_optimizer_moments_are_thrown_away_every_iteration(state: Any, model: ModelConfig) -> None:
-    """Two iterations equal two steps of one optax optimizer, not two first steps."""
-    got, params = state(ADAM), state(ADAM).params
-    moments = ADAM.init(params)
-    for seed in (1, 2):
-        grads, _ = summed(params, model, packed(normalise([played(seed)])))
-        updates, moments = ADAM.update(grads, moments, params)
-        params = optax.apply_updates(params, updates)
-        got, metrics = epoch(got, model, ADAM, [played(seed)])
-        assert metrics["grad_norm"] == pytest.approx(float(optax.tree.norm(grads)), rel=1e-5)
+    """Two iterations equal two steps of Adam, written out, not two first steps."""
+    got, params = state(ADAM), jax.tree.map(np.asarray, state().params)
+    mean = square = jax.tree.map(np.zeros_like, params)
+    for step in (1, 2):
+        grads, _ = summed(params, model, packed(normalise([played(step)])))
+        grads = jax.tree.map(np.asarray, grads)
+        norm = np.sqrt(sum((g**2).sum() for g in jax.tree.leaves(grads)))
+        grads = jax.tree.map(lambda g, n=norm: g / max(1.0, n), grads)
+        mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, grads)
+        square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, square, grads)
+        a, b = 1 - 0.9**step, 1 - 0.999**step
+        params = jax.tree.map(
+            lambda p, m, v, a=a, b=b: p - 0.01 * (m / a) / (np.sqrt(v / b) + 1e-8), params, mean, square
+        )
+        got, metrics = epoch(got, model, ADAM, [played(step)])
+        assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-5)
     assert_close(got.params, params, rel=1e-4)
-    fresh, _ = epoch(init_state(got.params, ADAM)._replace(params=state(ADAM).params), model, ADAM, [played(2)])
-    assert int(fresh.step) == 1 and int(got.step) == 2
+    assert int(got.step) == 2
 
 
 def test_train_step_compiles_twice(state: Any, model: ModelConfig) -> None:
-    """Case 27: the second update and any other objective, number of micro-batches or of sequences compile nothing."""
+    """Case 27: neither a second update nor another objective or number of micro-batches compiles."""
     got, _ = epoch(state(ADAM), model, ADAM, [played(i) for i in range(9)], updates=2)
     compiled = [f._cache_size() for f in (gradient, add, update, token_logprobs)]
     for i in range(1, 4):
-        how = Objective(temperature=0.5 + i, eps_low=0.1 * i, eps_high=0.2 * i, kl=0.1 * i, correction_cap=3.0 + i)
+        how = Objective(
+            temperature=0.5 + i, eps_low=0.1 * i, eps_high=0.2 * i, kl=0.1 * i, correction_cap=3.0 + i
+        )
         got, _ = epoch(got, model, ADAM, [played(j) for j in range(4 * i)], updates=2, how=how)
     assert [f._cache_size() for f in (gradient, add, update, token_logprobs)] == compiled
 
@@ -372,12 +388,11 @@ def test_supervised_training_fits_its_examples(state: Any, model: ModelConfig) -
         got, metrics = train(got, model, ADAM, batches, Objective(), supervised_loss)
         losses.append(float(metrics["loss"]))
     assert losses[-1] < losses[0] / 2
-    naive = -np.mean(list(trained_logprobs(state().params, model, packed([played(1), played(2)])).values()))
-    assert naive > 0 and float(metrics["likelihood"]) > 0.1
+    assert losses[0] > 3 and float(metrics["likelihood"]) > 0.1
 
 
 def test_the_gradient_norm_is_that_before_the_clip(state: Any, model: ModelConfig) -> None:
-    sequences = normalise([dataclasses.replace(played(1))])
+    sequences = normalise([played(1)])
     sequences[0].trunk.advantage = [1000 * a for a in sequences[0].trunk.advantage]
     grads, _ = summed(state().params, model, packed(sequences))
     _, metrics = train(state(ADAM), model, ADAM, packed(sequences), Objective(), on_policy_loss)

@@ -1,7 +1,7 @@
 """The words around the game: what policy, judge and rewriter read and write in the household world.
 
-The policy reads the engine's own text, followed by a reminder of the task, of where it is and of what it holds: with these at a
-fixed distance before every action, a model of less than a million parameters learns to use them. Small models write the command alone.
+The policy reads the engine's own text, followed by a reminder of the task, of where it is and of what it holds: at a
+fixed distance before every action, they are what a model of less than a million parameters learns to use.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rlanything_jax.envs.alfworld.game import Game
+from rlanything_jax.envs.alfworld.game import Game, Object, Receptacle
 from rlanything_jax.envs.base import Observation
 from rlanything_jax.tasks.task import Task
 
@@ -111,7 +111,8 @@ def corpus(games: Iterable[Game]) -> list[str]:
     texts = set()
     for game in games:
         texts.add(game.instruction)
-        for thing in (*game.receptacles, *game.objects):
+        things: list[Receptacle | Object] = [*game.receptacles, *game.objects]
+        for thing in things:
             kind, _, count = thing.name.rpartition(" ")
             if count.isdigit():
                 most[kind] = max(most[kind], int(count))

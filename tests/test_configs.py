@@ -1,0 +1,132 @@
+"""No key of a config is dead, and every config says how it is run and what comes out."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_collections import ConfigDict
+
+from rlanything_jax import train as training
+from rlanything_jax.pretrain import warm_start
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGS = sorted(ROOT.glob("configs/*.py"))
+
+
+class Reads:
+    """Records which keys of a config and its sections are read."""
+
+    def __init__(self, config: ConfigDict, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.keys: set[str] = set()
+        self._prefix = {id(config): ""}
+        self._sections = [config]  # kept, so that no id is given away
+        self._pause = 0
+        self._name(config, "")
+        read, convert = ConfigDict.__getitem__, ConfigDict.to_dict
+
+        def getitem(section: ConfigDict, key: str) -> Any:
+            if not self._pause and id(section) in self._prefix:
+                self.keys.add(self._prefix[id(section)] + key)
+            return read(section, key)
+
+        def to_dict(section: ConfigDict, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            """A section that becomes a dict becomes keyword arguments, which fail for what nobody takes."""
+            if not self._pause and id(section) in self._prefix:
+                prefix = self._prefix[id(section)]
+                self.keys |= {prefix + key for key in leaves(section)}
+            with self.pause():
+                return convert(section, *args, **kwargs)
+
+        monkeypatch.setattr(ConfigDict, "__getitem__", getitem)
+        monkeypatch.setattr(ConfigDict, "to_dict", to_dict)
+
+    def _name(self, section: ConfigDict, prefix: str) -> None:
+        for key in section:
+            if isinstance(section[key], ConfigDict):
+                self._prefix[id(section[key])] = f"{prefix}{key}."
+                self._sections.append(section[key])
+                self._name(section[key], f"{prefix}{key}.")
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """What only writes the config down does not count."""
+        self._pause += 1
+        try:
+            yield
+        finally:
+            self._pause -= 1
+
+
+def leaves(section: ConfigDict, prefix: str = "") -> set[str]:
+    found = set()
+    for key, value in section._fields.items():
+        if isinstance(value, ConfigDict):
+            found |= leaves(value, f"{prefix}{key}.")
+        else:
+            found.add(prefix + key)
+    return found
+
+
+def unread(reads: Reads, config: ConfigDict) -> set[str]:
+    return leaves(config) - reads.keys
+
+
+@pytest.fixture(scope="module")
+def read_by_a_run(
+    make_tiny: Callable[[], ConfigDict], tmp_path_factory: pytest.TempPathFactory
+) -> Reads:
+    """What is read by one iteration that warms up, trains, adapts, evaluates and saves."""
+    config = make_tiny()
+    config.iterations = 1
+    config.pretrain.cache = str(tmp_path_factory.mktemp("cold"))
+    config.pretrain.update(policy_steps=1, judge_steps=1, rewriter_steps=1, judge_episodes=2)
+    with pytest.MonkeyPatch.context() as patch:
+        reads = Reads(config, patch)
+        for module, name in ((warm_start, "_fingerprint"), (training, "claim")):
+            original = getattr(module, name)
+
+            def silent(*args: Any, original: Callable = original, **kwargs: Any) -> Any:
+                with reads.pause():
+                    return original(*args, **kwargs)
+
+            patch.setattr(module, name, silent)
+        training.train(config, str(tmp_path_factory.mktemp("run")))
+    return reads
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_key_is_read(
+    read_by_a_run: Reads, read_config: Callable[[Path], ConfigDict], path: Path
+) -> None:
+    assert unread(read_by_a_run, read_config(path)) == set()
+
+
+def test_a_key_that_nobody_reads_is_noticed(read_by_a_run: Reads, tiny: ConfigDict) -> None:
+    with tiny.unlocked():
+        tiny.adapt.depth = 3
+        tiny.model.cleverness = 2
+    assert unread(read_by_a_run, tiny) >= {"adapt.depth", "model.cleverness"}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_docstring_gives_command_hardware_and_result(path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("config", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = module.__doc__ or ""
+    assert "launch/" in text or "python -m rlanything_jax." in text
+    for word in ("Hardware:", "Wall time", "result"):
+        assert word in text, f"{path}: no {word!r} in the docstring"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_names_that_tools_rely_on_are_there(
+    read_config: Callable[[Path], ConfigDict], path: Path
+) -> None:
+    names = """seed iterations world.name world.data tasks_per_iteration rollouts_per_task votes_per_step train_policy
+    train_judge adapt_tasks feedback.lam feedback.estimator adapt.low adapt.high"""
+    assert set(names.split()) <= leaves(read_config(path))
