@@ -12,10 +12,10 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     config = ConfigDict()
     config.seed = 0
-    config.iterations = 60
+    config.iterations = 40
     config.tasks_per_iteration = 8
     config.rollouts_per_task = 8
-    config.votes_per_step = 3
+    config.votes_per_step = 4
     config.train_policy = True
     config.train_judge = True
     config.adapt_tasks = True
@@ -29,8 +29,18 @@ def get_config() -> ConfigDict:
     config.world.max_steps = 20
     config.world.labels = True  # ground truth of each step, to measure the judge by
     config.world.games = {"train": 256, "valid_seen": 128, "valid_unseen": 128}  # generated games
-    config.world.knobs = {"receptacles": 6, "objects": 5}  # of generated games, see envs/alfworld/generate.py
-    config.world.kinds = ({"weight": 3}, {"weight": 1, "hint": True})
+    config.world.knobs = {"receptacles": 6, "objects": 4}  # of generated games, see envs/alfworld/generate.py
+    config.world.kinds = tuple(  # five of the six task types; two things to find and carry are beyond these models
+        {"task_type": task_type, "hint": hint}
+        for task_type in (
+            "pick_and_place_simple",
+            "look_at_obj_in_light",
+            "pick_clean_then_place_in_recep",
+            "pick_heat_then_place_in_recep",
+            "pick_cool_then_place_in_recep",
+        )
+        for hint in (False, True)
+    )
     config.world.seed = 0
     config.world.workers = 0  # environment processes; 0: in this process
     config.world.step_timeout_s = 10.0
@@ -63,21 +73,21 @@ def get_config() -> ConfigDict:
 
     config.pretrain = ConfigDict()  # the warm start that stands for pretrained checkpoints
     config.pretrain.cache = "~/.cache/rlanything_jax/warm_start"
-    config.pretrain.noise = 0.25  # share of the expert's actions that are random
+    config.pretrain.noise = 0.33  # share of the expert's actions that are random
     config.pretrain.read_weight = 0.3  # of what is read, relative to what is written
     config.pretrain.learning_rate = 0.02  # of Muon
     config.pretrain.tokens_per_batch = 2304
-    config.pretrain.policy_steps = 500
+    config.pretrain.policy_steps = 450
     config.pretrain.policy_length = 384
-    config.pretrain.judge_episodes = 240
-    config.pretrain.judge_steps = 140
-    config.pretrain.judge_length = 704
+    config.pretrain.judge_episodes = 320
+    config.pretrain.judge_steps = 220
+    config.pretrain.judge_length = 768
     config.pretrain.judge_noise = 0.05  # share of the verdicts that are flipped
-    config.pretrain.rewriter_steps = 120
+    config.pretrain.rewriter_steps = 90
     config.pretrain.rewriter_length = 256
 
     config.eval = ConfigDict()
-    config.eval.every = 15  # iterations; also before the first and after the last
+    config.eval.every = 20  # iterations; also before the first and after the last
     config.eval.tasks = 128  # of valid_seen, and half as many of valid_unseen
 
     config.sampler = ConfigDict()
@@ -85,11 +95,11 @@ def get_config() -> ConfigDict:
     config.sampler.max_action_tokens = 8
     config.sampler.batch_buckets = (16, 80)
     config.sampler.turn_buckets = (48, 128, 256)
-    config.sampler.length_buckets = (256, 704, 1408, 2816)
+    config.sampler.length_buckets = (256, 768, 1408, 2816)
 
     config.trainer = ConfigDict()
     config.trainer.tokens_per_batch = 2816
-    config.trainer.length_buckets = (256, 448, 704, 1408, 3072)
+    config.trainer.length_buckets = (256, 448, 768, 1408, 3072)
 
     config.policy = ConfigDict()
     config.policy.learning_rate = 3e-4
@@ -105,11 +115,11 @@ def get_config() -> ConfigDict:
     config.policy.task_filter = (0.0, 1.0)
 
     config.judge = ConfigDict()
-    config.judge.learning_rate = 5e-5
+    config.judge.learning_rate = 3e-5
     config.judge.weight_decay = 0.0
     config.judge.max_grad_norm = 1.0
     config.judge.updates = 1
-    config.judge.temperature = 1.0
+    config.judge.temperature = 0.7
     config.judge.eps_low = 0.2
     config.judge.eps_high = 0.28
     config.judge.kl = 0.0
@@ -119,6 +129,6 @@ def get_config() -> ConfigDict:
     config.judge.trajectories = 24  # trained on in an iteration
     config.judge.max_tokens = 10
     config.judge.rows = 16
-    config.judge.branch_buckets = (64, 160)
-    config.judge.length_buckets = (256, 448, 704, 1408, 2816)
+    config.judge.branch_buckets = (80, 200)
+    config.judge.length_buckets = (256, 448, 768, 1408, 2816)
     return config

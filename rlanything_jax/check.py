@@ -56,6 +56,11 @@ def check(config: ConfigDict) -> None:
     need(config.eval.every >= 1, "eval.every", "iterations between evaluations, at least 1")
     need(config.eval.tasks >= 2, "eval.tasks", "at least 2 tasks, since half as many are played greedily")
     need(config.world.max_steps >= 1, "world.max_steps", "at least one step an episode")
+    for split in config.world.games:
+        need(config.world.games[split] >= 1, f"world.games.{split}", "at least one game of each split")
+    for name in ("policy", "judge", "rewriter"):
+        need(config.pretrain[f"{name}_steps"] >= 2, f"pretrain.{name}_steps", "at least 2, the first warms up")
+    need(config.judge.trajectories >= 2, "judge.trajectories", "at least 2: a success and a failure")
     for name in ("policy", "judge"):
         need(config[name].learning_rate > 0, f"{name}.learning_rate", "must be positive")
         need(config[name].updates >= 1, f"{name}.updates", "at least one update an iteration")

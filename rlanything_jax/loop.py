@@ -86,6 +86,7 @@ class Batch(NamedTuple):
 def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, float], Batch]:
     """One iteration of Algorithm 1; advances `state` in place and returns the iteration's metrics and episodes."""
     config, clock = setting.config, _Clock()
+    env_seconds = setting.envs.seconds
 
     fresh = state.tasks.sample(state.iteration, config.tasks_per_iteration)
     pending = state.tasks.pending()
@@ -141,6 +142,7 @@ def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, flo
         metrics |= {f"tasks/{name}": float(count) for name, count in counts.items()}
     clock.stop("adapt")
     state.iteration += 1
+    metrics["time/env_s"] = setting.envs.seconds - env_seconds  # part of the rollouts
     return metrics | clock.metrics(), batch
 
 

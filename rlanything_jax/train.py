@@ -5,15 +5,18 @@ A working directory with a checkpoint is continued; one that belongs to another 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import app, flags, logging
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict, config_flags
 
 from rlanything_jax import theory
@@ -23,6 +26,7 @@ from rlanything_jax.loop import Batch, Setting, State, iterate
 from rlanything_jax.report import Display, read_run, write_report
 from rlanything_jax.report.record import Recorder, write_json
 from rlanything_jax.report.rows import trajectory_row
+from rlanything_jax.report.tensorboard import open_writer, write_metrics
 from rlanything_jax.rollouts import Trajectory
 from rlanything_jax.setting import open_run, restore
 from rlanything_jax.trainer.checkpoints import Checkpoints
@@ -45,13 +49,17 @@ def train(config: ConfigDict, workdir: str, *, overwrite: bool = False) -> dict[
     check(config)
     claim(workdir, config, overwrite=overwrite)
     checkpoints = Checkpoints(workdir)
-    with Display(config.iterations) as display, open_run(config, display.phase) as (setting, state):
+    with (
+        _tensorboard(config, workdir) as write_events,
+        Display(config.iterations) as display,
+        open_run(config, display.phase) as (setting, state),
+    ):
         if checkpoints.latest() is not None:
             restore(checkpoints, setting, state)
         display.resume(state.iteration)
         recorder = Recorder(workdir, state.iteration, state.tasks.events())
         while state.iteration < config.iterations:
-            _advance(setting, state, recorder, checkpoints, display)
+            write_events(_advance(setting, state, recorder, checkpoints, display))
         rows = read_run(workdir).metrics
         display.summary_table(rows[0], rows[-1])
     checkpoints.close()
@@ -61,12 +69,13 @@ def train(config: ConfigDict, workdir: str, *, overwrite: bool = False) -> dict[
 
 def claim(workdir: str, config: ConfigDict, *, overwrite: bool) -> None:
     """Makes `workdir` this config's; ValueError where another config's run is there and may not be deleted."""
-    path = Path(workdir) / "config.json"
+    path, metrics = Path(workdir) / "config.json", Path(workdir) / "metrics.jsonl"
     text = json.loads(config.to_json_best_effort())
-    if path.exists():
-        found = json.loads(path.read_text())
-        different = sorted(k for k in found.keys() | text.keys() if found.get(k) != text.get(k))
-        if set(different) - _MAY_CHANGE:
+    if path.exists() and metrics.exists() and metrics.stat().st_size:  # a run that failed at once claims nothing
+        found, wanted = (flatten_dict(values, sep=".") for values in (json.loads(path.read_text()), text))
+        keys = (found.keys() | wanted.keys()) - _MAY_CHANGE
+        different = sorted(key for key in keys if found.get(key) != wanted.get(key))
+        if different:
             if not overwrite:
                 raise ValueError(
                     f"{workdir} holds a run of another config (different: {', '.join(different)}): "
@@ -79,8 +88,11 @@ def claim(workdir: str, config: ConfigDict, *, overwrite: bool) -> None:
 
 def _advance(
     setting: Setting, state: State, recorder: Recorder, checkpoints: Checkpoints, display: Display
-) -> None:
-    """One iteration with all that is written about it; the checkpoint comes last, and decides what counts."""
+) -> dict[str, Any]:
+    """One iteration with all that is written about it; the checkpoint comes last, and decides what counts.
+
+    Returns the iteration's metrics.
+    """
     config, iteration = setting.config, state.iteration
     events = len(state.tasks.events())
     metrics: dict[str, Any] = {"iteration": iteration}
@@ -106,6 +118,17 @@ def _advance(
             {"tasks": state.tasks.to_json()},
         )
     display.iteration(metrics)
+    return metrics
+
+
+@contextlib.contextmanager
+def _tensorboard(config: ConfigDict, workdir: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """What writes metrics as TensorBoard events, where the config asks for them."""
+    if not config.tensorboard:
+        yield lambda metrics: None
+        return
+    with open_writer(Path(workdir) / "tensorboard") as writer:
+        yield functools.partial(write_metrics, writer)
 
 
 def _rows(
@@ -130,7 +153,7 @@ def main(argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.WARNING)  # Orbax tells of every step of a save
     try:
         train(_CONFIG.value, _WORKDIR.value or "", overwrite=_OVERWRITE.value)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, ImportError) as error:
         if _DEBUG.value:
             raise
         sys.exit(f"error: {error}")

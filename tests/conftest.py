@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,8 +39,24 @@ def read_config() -> Callable[[Path], ConfigDict]:
 
 
 @pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Keeps compiled programs on disk for the rest of the session; returns the variables that share them with a process."""
+    options = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in options.items():
+        jax.config.update(name, value)
+    yield {name.upper(): str(value) for name, value in options.items()}
+    jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture(scope="session")
 def make_tiny(
-    read_config: Callable[[Path], ConfigDict], tmp_path_factory: pytest.TempPathFactory
+    compiled: dict[str, str],
+    read_config: Callable[[Path], ConfigDict],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[], ConfigDict]:
     """Makes a config of tests/tiny_config.py; all of them share one warm start."""
     cache = tmp_path_factory.mktemp("warm_start")
@@ -69,11 +87,29 @@ def opened(make_tiny: Callable[[], ConfigDict]) -> Iterator[tuple]:
 
         def make_state() -> State:
             policy, judge = jax.tree.map(jax.numpy.array, beginning)  # copies: a train step takes its state
-            return State(
-                0, policy, judge, TaskPool.from_json(tasks, fingerprint=setting.world.fingerprint)
-            )
+            return State(0, policy, judge, TaskPool.from_json(tasks, fingerprint=setting.world.fingerprint))
 
         yield setting, make_state
+
+
+@pytest.fixture(scope="session")
+def start(compiled: dict[str, str], make_tiny: Callable[[], ConfigDict]) -> Callable[..., subprocess.Popen]:
+    """Starts a program of the package on the tiny config, or a script that runs it, with the given flags."""
+    cache = make_tiny().pretrain.cache
+
+    def start(*flags: str, module: str = "train", script: str = "", **variables: str) -> subprocess.Popen:
+        program = ["-c", script] if script else ["-m", f"rlanything_jax.{module}"]
+        config = ["--config=tests/tiny_config.py", f"--config.pretrain.cache={cache}"]
+        return subprocess.Popen(
+            [sys.executable, *program, *config, *flags],
+            cwd=ROOT,
+            env=os.environ | compiled | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
 
 
 @pytest.fixture

@@ -44,9 +44,7 @@ class Desk:
             games={"train": 6}, knobs={"receptacles": 8, "objects": 7, "room": "kitchen"}, max_steps=20
         )
         self.originals = self.world.tasks("train")
-        self.pool = TaskPool(
-            self.originals, seed=0, original_share=0.5, fingerprint=self.world.fingerprint
-        )
+        self.pool = TaskPool(self.originals, seed=0, original_share=0.5, fingerprint=self.world.fingerprint)
         self.config = ConfigDict(
             {
                 "low": 0.25,
@@ -166,6 +164,7 @@ def test_an_edit_that_makes_no_task_is_refused_with_its_reason(desk: Desk, edit:
 
 def test_a_task_that_is_solved_at_reset_or_cannot_be_solved_is_refused(desk: Desk) -> None:
     seen = set()
+    desk.config.max_pending = len(desk.originals)
     for task in desk.originals:
         game = desk.world.game(task)
         goal = next(r.name for r in game.receptacles if r.type == game.goal.receptacle)

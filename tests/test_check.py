@@ -13,9 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("path", sorted(p.relative_to(ROOT) for p in ROOT.glob("configs/*.py")), ids=str)
-def test_the_configs_of_the_repository_pass(
-    read_config: Callable[[Path], ConfigDict], path: Path
-) -> None:
+def test_the_configs_of_the_repository_pass(read_config: Callable[[Path], ConfigDict], path: Path) -> None:
     check(read_config(path))
 
 
@@ -45,6 +43,9 @@ def test_the_tiny_config_passes(tiny: ConfigDict) -> None:
         ({"checkpoint_every": 0}, "checkpoint_every=0", "at least 1"),
         ({"eval.every": 0}, "eval.every=0", "at least 1"),
         ({"eval.tasks": 1}, "eval.tasks=1", "at least 2"),
+        ({"world.games.valid_seen": 0}, "world.games.valid_seen=0", "at least one"),
+        ({"judge.trajectories": 1}, "judge.trajectories=1", "a success and a failure"),
+        ({"pretrain.judge_steps": 1}, "pretrain.judge_steps=1", "at least 2"),
         ({"world.max_steps": 0}, "world.max_steps=0", "at least one step"),
         ({"policy.learning_rate": 0.0}, "policy.learning_rate=0.0", "positive"),
         ({"judge.learning_rate": -1.0}, "judge.learning_rate=-1.0", "positive"),

@@ -75,16 +75,14 @@ def unread(reads: Reads, config: ConfigDict) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def read_by_a_run(
-    make_tiny: Callable[[], ConfigDict], tmp_path_factory: pytest.TempPathFactory
-) -> Reads:
-    """What is read by one iteration that warms up, trains, adapts, evaluates and saves."""
+def read_by_a_run(make_tiny: Callable[[], ConfigDict], tmp_path_factory: pytest.TempPathFactory) -> Reads:
+    """What is read by one iteration that starts, trains, adapts, evaluates and saves."""
     config = make_tiny()
     config.iterations = 1
     config.pretrain.cache = str(tmp_path_factory.mktemp("cold"))
-    config.pretrain.update(policy_steps=1, judge_steps=1, rewriter_steps=1, judge_episodes=2)
     with pytest.MonkeyPatch.context() as patch:
         reads = Reads(config, patch)
+        patch.setattr(warm_start, "fit", lambda params, *args, **kwargs: params)
         for module, name in ((warm_start, "_fingerprint"), (training, "claim")):
             original = getattr(module, name)
 

@@ -34,7 +34,13 @@ def play(setting: Setting, state: State) -> Play:
     params = unstack(state.policy.params, setting.model)
 
     def play(
-        tasks: Sequence[Task], n: int = N, *, envs=setting.envs, render=setting.world.render, first=0, **limits
+        tasks: Sequence[Task],
+        n: int = N,
+        *,
+        envs=setting.envs,
+        render=setting.world.render,
+        first=0,
+        **limits,
     ) -> list[Trajectory]:
         config = dataclasses.replace(setting.sampler, **limits)
         return rollout(
@@ -222,9 +228,7 @@ def test_nothing_is_trained_on_where_all_episodes_are_lost(
     setting: Setting, state: State, play: Play, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = AlfworldWorld.environment
-    monkeypatch.setattr(
-        AlfworldWorld, "environment", lambda world, task: Faulty(build(world, task), 0)
-    )
+    monkeypatch.setattr(AlfworldWorld, "environment", lambda world, task: Faulty(build(world, task), 0))
     played = play(tasks[:2])
     assert all(t.error and not t.steps for t in played)
     before = jax.tree.map(np.asarray, state.policy.params)
@@ -266,7 +270,14 @@ def test_an_episode_that_outgrows_the_cache_ends_and_is_trained_on(
         seed=0,
     )
     assert [len(v) for v in votes] == [len(t.steps) for t in played]
+    # Success and disagreement, so that there is something to learn.
+    played[0].won = True
+    votes = [
+        [[dataclasses.replace(vote, score=s) for vote, s in zip(step, (1, -1), strict=True)] for step in v]
+        for v in votes
+    ]
     batch = feed_back(setting.config, tasks[:2], played, votes)
     assert batch.arrays.step_mask.sum() == sum(len(t.steps) for t in played)
     learned = update(setting, state, batch)
-    assert learned and all(np.isfinite(value) for value in learned.values())
+    assert all(np.isfinite(value) for value in learned.values())
+    assert learned["policy/grad_norm"] > 0 and learned["judge/grad_norm"] > 0

@@ -36,11 +36,12 @@ def get_config() -> ConfigDict:
 
     config.pretrain.tokens_per_batch = 1024
     config.pretrain.policy_steps = 60
-    config.pretrain.policy_length = 256
+    config.pretrain.policy_length = 512
     config.pretrain.judge_episodes = 8
     config.pretrain.judge_steps = 60
     config.pretrain.judge_length = 512
     config.pretrain.rewriter_steps = 30
+    config.pretrain.rewriter_length = 512
 
     config.eval.every = 2
     config.eval.tasks = 2

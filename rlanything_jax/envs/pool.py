@@ -58,6 +58,7 @@ class EnvironmentPool:
         self._timeout_s = {"step": step_timeout_s, "reset": reset_timeout_s}
         self._running: dict[int, str | None] = {}  # slot -> None, or why its episode was lost
         self.restarts = 0
+        self.seconds = 0.0  # spent in reset and step, by this process's clock
         self._episodes = None if workers else _Episodes(make_world())
         self._workers: list[_Worker] = []
         try:
@@ -90,7 +91,7 @@ class EnvironmentPool:
     def reset(self, requests: Sequence[tuple[int, Task]]) -> list[Observation]:
         """Starts an episode of each task in its slot, ending what ran there. Observations in the order
         given."""
-        return self._play("reset", requests)
+        return self._timed("reset", requests)
 
     def step(self, requests: Sequence[tuple[int, str]]) -> list[Observation]:
         """Takes one action in each slot. Observations in the order given.
@@ -100,7 +101,14 @@ class EnvironmentPool:
         for slot, _ in requests:
             if slot not in self._running:
                 raise ValueError(f"slot {slot} has no running episode: reset it before stepping it")
-        return self._play("step", requests)
+        return self._timed("step", requests)
+
+    def _timed(self, kind: str, requests: Sequence[tuple[int, Any]]) -> list[Observation]:
+        start = time.monotonic()
+        try:
+            return self._play(kind, requests)
+        finally:
+            self.seconds += time.monotonic() - start
 
     def _play(self, kind: str, requests: Sequence[tuple[int, Any]]) -> list[Observation]:
         slots = [slot for slot, _ in requests]

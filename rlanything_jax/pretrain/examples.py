@@ -35,13 +35,25 @@ def play_examples(
 
 
 def judge_examples(
-    teacher: Teacher, tokenizer: Tokenizer, trajectories: Sequence[Trajectory], seed: int, *, noise: float
+    teacher: Teacher,
+    tokenizer: Tokenizer,
+    trajectories: Sequence[Trajectory],
+    seed: int,
+    *,
+    noise: float,
+    longest: int,
 ) -> Iterator[TrainSequence]:
-    """Verdicts on the policy's own episodes, one a step: the world's label, flipped with probability `noise`, explained."""
+    """Verdicts on the policy's own episodes, one a step: the world's label, flipped with probability `noise`, explained.
+
+    Episodes of more than `longest` tokens are left out.
+    """
     end, question = special_id(tokenizer, END), special_id(tokenizer, JUDGE)
     rng = random.Random(f"judge {seed}")
+    readable = [t for t in trajectories if t.steps and not t.error and len(t.tokens) <= longest]
+    if not readable:
+        raise ValueError(f"no episode of at most {longest} tokens to warm up a judge with: raise pretrain.judge_length")
     while True:
-        for trajectory in rng.sample(list(trajectories), len(trajectories)):
+        for trajectory in rng.sample(readable, len(readable)):
             n = trajectory.steps[-1].point
             branches = []
             for t, step in enumerate(trajectory.steps):

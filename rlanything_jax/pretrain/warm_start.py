@@ -30,6 +30,8 @@ from rlanything_jax.pretrain.supervised import fit
 from rlanything_jax.rollouts import SamplerConfig, rollout
 from rlanything_jax.trainer.batches import TrainSequence
 
+_VOTE = 32  # tokens that an episode leaves for a verdict in a row of the judge's stage
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -79,7 +81,14 @@ def warm_start(
             seed=config.seed,
             progress=lambda done, total: progress("warm start: episodes for the judge", done, total),
         )
-        return judge_examples(teacher, tokenizer, trajectories, config.seed, noise=options.judge_noise)
+        return judge_examples(
+            teacher,
+            tokenizer,
+            trajectories,
+            config.seed,
+            noise=options.judge_noise,
+            longest=options.judge_length - _VOTE,
+        )
 
     policy = stage(
         "policy",

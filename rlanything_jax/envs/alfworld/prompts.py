@@ -86,8 +86,9 @@ def render(observation: Observation, task: Task, first: bool) -> str:
     """What the policy reads before it acts: the engine's text, the task, and what it holds."""
     text = observation.text.removeprefix(_BANNER) if first else observation.text
     text = text.partition("\n\nYour task is to:")[0].strip()
-    at = observation.info["at"] or "the middle"
-    return f"{text}\nTask: {task.instruction} At {at} Holding {observation.info['holding'] or 'nothing'}.\n> "
+    at = observation.info.get("at") or "the middle"
+    holding = observation.info.get("holding") or "nothing"
+    return f"{text}\nTask: {task.instruction} At {at} Holding {holding}.\n> "
 
 
 def rewrite_prompt(game: Game, direction: str, critique: str) -> str:
