@@ -31,7 +31,7 @@ def get_config() -> ConfigDict:
     config.world.games = {"train": 256, "valid_seen": 128, "valid_unseen": 128}  # generated games
     config.world.knobs = {"receptacles": 6, "objects": 4}  # of generated games, see envs/alfworld/generate.py
     config.world.kinds = tuple(  # five of the six task types; two things to find and carry are beyond these models
-        {"task_type": task_type, "hint": hint}
+        {"task_type": task_type, "hint": hint, "weight": 1 if hint else 3}
         for task_type in (
             "pick_and_place_simple",
             "look_at_obj_in_light",
@@ -56,7 +56,7 @@ def get_config() -> ConfigDict:
     config.adapt.high = 0.8
     config.adapt.max_pending = 2  # proposals an iteration, each costs rollouts_per_task episodes to verify
     config.adapt.attempts = 4  # samples of the rewriter until one is valid
-    config.adapt.original_share = 0.5
+    config.adapt.original_share = 0.75
     config.adapt.temperature = 1.0
     config.adapt.max_tokens = 24
     config.adapt.length_buckets = (160, 512)
@@ -73,7 +73,7 @@ def get_config() -> ConfigDict:
 
     config.pretrain = ConfigDict()  # the warm start that stands for pretrained checkpoints
     config.pretrain.cache = "~/.cache/rlanything_jax/warm_start"
-    config.pretrain.noise = 0.33  # share of the expert's actions that are random
+    config.pretrain.noise = 0.3  # share of the expert's actions that are random
     config.pretrain.read_weight = 0.3  # of what is read, relative to what is written
     config.pretrain.learning_rate = 0.02  # of Muon
     config.pretrain.tokens_per_batch = 2304

@@ -93,14 +93,17 @@ def opened(make_tiny: Callable[[], ConfigDict]) -> Iterator[tuple]:
 
 
 @pytest.fixture(scope="session")
-def start(compiled: dict[str, str], make_tiny: Callable[[], ConfigDict]) -> Callable[..., subprocess.Popen]:
+def start(
+    compiled: dict[str, str], make_tiny: Callable[[], ConfigDict]
+) -> Iterator[Callable[..., subprocess.Popen]]:
     """Starts a program of the package on the tiny config, or a script that runs it, with the given flags."""
     cache = make_tiny().pretrain.cache
+    started: list[subprocess.Popen] = []
 
     def start(*flags: str, module: str = "train", script: str = "", **variables: str) -> subprocess.Popen:
         program = ["-c", script] if script else ["-m", f"rlanything_jax.{module}"]
         config = ["--config=tests/tiny_config.py", f"--config.pretrain.cache={cache}"]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, *program, *config, *flags],
             cwd=ROOT,
             env=os.environ | compiled | variables,
@@ -108,8 +111,14 @@ def start(compiled: dict[str, str], make_tiny: Callable[[], ConfigDict]) -> Call
             stderr=subprocess.PIPE,
             text=True,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        if process.poll() is None:  # a test gave up waiting
+            process.kill()
+            process.communicate()
 
 
 @pytest.fixture
