@@ -1,8 +1,8 @@
 """Audits a run's task log: `python -m benchmarks.adaptation WORKDIR [WORKDIR ...]`.
 
-Replays every proposal of tasks.jsonl from the original tasks and asks the planner: can it be solved, is it unsolved at reset, does it
-differ from its parent? And asks the log: was every accepted task verified, and did its success rate move the right way and stay in
-range? Exits with 1 where anything is wrong.
+Replays every proposal of tasks.jsonl from the original tasks and asks the planner: can it be solved, is it unsolved at
+reset, does it differ from its parent? And asks the log: was every accepted task verified, and did its success rate move the
+right way and stay in range? Exits with 1 where anything is wrong.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     config = ConfigDict()
     config.seed = 0
-    config.iterations = 40
+    config.iterations = 30
     config.tasks_per_iteration = 8
     config.rollouts_per_task = 8
     config.votes_per_step = 4
@@ -59,7 +59,7 @@ def get_config() -> ConfigDict:
     config.adapt.original_share = 0.75
     config.adapt.temperature = 1.0
     config.adapt.max_tokens = 24
-    config.adapt.length_buckets = (160, 512)
+    config.adapt.length_buckets = (160, 512, 1024)
 
     config.model = ConfigDict()  # of policy, judge and rewriter
     config.model.embed_dim = 128
@@ -87,7 +87,7 @@ def get_config() -> ConfigDict:
     config.pretrain.rewriter_length = 256
 
     config.eval = ConfigDict()
-    config.eval.every = 20  # iterations; also before the first and after the last
+    config.eval.every = 10  # iterations; also before the first and after the last
     config.eval.tasks = 128  # of valid_seen, and half as many of valid_unseen
 
     config.sampler = ConfigDict()

@@ -41,13 +41,17 @@ def fit(
 
 
 def full_batches(examples: Iterator[TrainSequence], tokens: int, length: int) -> Iterator[Batch]:
-    """Packs a stream into micro-batches of rows of `length` tokens; what no longer fits opens the next batch."""
+    """Packs a stream into micro-batches of rows of `length` tokens; what no longer fits opens the next batch.
+
+    An example that is longer gets a row of twice or four times the length.
+    """
+    lengths = (length, 2 * length, 4 * length)
     capacity = max(1, tokens // length) * length
     held: list[TrainSequence] = []
     for example in examples:
         # First fit may fail long before every row is full to its last token.
         if held and sum(map(len, held)) + len(example) > capacity // 2:
-            if len(pack([*held, example], tokens=tokens, lengths=(length,))) > 1:
-                yield from pack(normalise(held), tokens=tokens, lengths=(length,))
+            if len(pack([*held, example], tokens=tokens, lengths=lengths)) > 1:
+                yield from pack(normalise(held), tokens=tokens, lengths=lengths)
                 held = []
         held.append(example)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rlanything_jax.envs.alfworld.game import Game, Object, Receptacle
 from rlanything_jax.envs.base import Observation
+from rlanything_jax.tasks.critique import NO_CRITIQUE
 from rlanything_jax.tasks.task import Task
 
 _BANNER = "-= Welcome to TextWorld, ALFRED! =-\n\n"
@@ -67,6 +68,25 @@ PHRASES = (
     " in ",
     "look at ",
     " under the ",
+    "There's nothing special about ",
+    "This is a ",
+    "The ",
+    "Room: ",
+    " is closed: ",
+    ": ",
+    ", ",
+    "; ",
+    " ; ",
+    "\nCritique: ",
+    "\nMake it ",
+    "\n> ",
+    "hint on",
+    "hint off",
+    "object ",
+    "receptacle ",
+    "move target to ",
+    "add distractor in ",
+    "remove distractors",
     " Verdict: ",
     "+1",
     "-1",
@@ -116,13 +136,18 @@ def corpus(games: Iterable[Game]) -> list[str]:
         for thing in things:
             kind, _, count = thing.name.rpartition(" ")
             if count.isdigit():
-                most[kind] = max(most[kind], int(count))
-            texts.add(f"put a {thing.type.lower()}" if thing.type else "")
+                most[kind] = max(most[kind], int(count) + 1)  # an edit may add one
+            if thing.type:  # with a blank before it, and without
+                texts.add(f"put a {thing.type.lower()} {thing.type.lower()}")
     names = [f"{kind} {i}" for kind, count in sorted(most.items()) for i in range(1, count + 1)]
     return [*PHRASES, *RATIONALES.values(), *sorted(texts), *names, *_WORDS]
 
 
+# What the phrases leave out of the engine's rarer sayings and of ours; a word with a blank before it is another piece.
 _WORDS: Sequence[str] = (
-    "\nRoom: Task: Critique: Make it harder easier hint on off object receptacle target distractor distractors add remove",
-    " is closed: nothing; , . ? 0 1 2 3 4 5 6 7 8 9 hot clean cool Hint: inventory look help",
+    *("help", "look", "inventory", "harder", "easier", NO_CRITIQUE, ". ? 0 1 2 3 4 5 6 7 8 9"),
+    *(f"This is a {state} {state} and" for state in ("normal", "hot", "cold", "cool", "clean", "sliced")),
+    "You are carrying: a not carrying anything.",
+    "You are facing the. Next to it, you see. In it, you see",
+    "The sliced slice with with the is on.",
 )
