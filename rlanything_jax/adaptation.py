@@ -74,20 +74,23 @@ def adapt(
     outside.sort(key=lambda task: -abs(accuracy[task.id] - (config.low + config.high) / 2))
     room = config.max_pending - len(pool.pending())  # where rollouts were lost, proposals wait on
     chosen = list({task.id: task for task in outside}.values())[:room]
-    directions = ["harder" if accuracy[task.id] > config.high else "easier" for task in chosen]
-    critiques = [
-        summarise(_complaints(groups[task.id], direction))
-        for task, direction in zip(chosen, directions, strict=True)
-    ]
-    prompts = [
-        world.rewrite_prompt(task, direction, critique)
-        for task, direction, critique in zip(chosen, directions, critiques, strict=True)
-    ]
+    requests = []
+    for task in chosen:
+        direction = "harder" if accuracy[task.id] > config.high else "easier"
+        critique = summarise(_complaints(groups[task.id], direction))
+        prompt = world.rewrite_prompt(task, direction, critique)
+        common: dict[str, Any] = {
+            "direction": direction,
+            "critique": critique,
+            "accuracy_before": accuracy[task.id],
+            "iteration": iteration,
+        }
+        requests.append((task, prompt, common))
     edits = generate(
         rewriter,
         model,
         tokenizer,
-        prompts,
+        [prompt for _, prompt, _ in requests],
         config.attempts,
         temperature=config.temperature,
         max_tokens=config.max_tokens,
@@ -95,21 +98,17 @@ def adapt(
         seed=seed,
         rows=config.max_pending,
     )
-    for task, direction, critique, attempts in zip(chosen, directions, critiques, edits, strict=True):
+    for (task, _, common), attempts in zip(requests, edits, strict=True):
+        if not attempts:
+            reason = f"what the rewriter reads does not fit adapt.length_buckets={config.length_buckets}"
+            pool.refuse(task.id, edit="", reason=reason, **common)
         for edit in dict.fromkeys(attempts):
-            common: dict[str, Any] = {
-                "direction": direction,
-                "critique": critique,
-                "edit": edit,
-                "accuracy_before": accuracy[task.id],
-                "iteration": iteration,
-            }
             try:
                 rewritten = world.rewrite(task, edit, pool.fingerprints())
             except Refused as reason:
-                pool.refuse(task.id, reason=str(reason), **common)
+                pool.refuse(task.id, edit=edit, reason=str(reason), **common)
                 continue
-            if pool.propose(rewritten, **common):
+            if pool.propose(rewritten, edit=edit, **common):
                 break
     events = [event["event"] for event in pool.events_since(before)]
     return {name: events.count(name) for name in ("proposed", "refused", "accepted")} | {

@@ -59,7 +59,9 @@ def check(config: ConfigDict) -> None:
     for split in config.world.games:
         need(config.world.games[split] >= 1, f"world.games.{split}", "at least one game of each split")
     for name in ("policy", "judge", "rewriter"):
-        need(config.pretrain[f"{name}_steps"] >= 2, f"pretrain.{name}_steps", "at least 2, the first warms up")
+        need(
+            config.pretrain[f"{name}_steps"] >= 2, f"pretrain.{name}_steps", "at least 2, the first warms up"
+        )
     need(config.judge.trajectories >= 2, "judge.trajectories", "at least 2: a success and a failure")
     for name in ("policy", "judge"):
         need(config[name].learning_rate > 0, f"{name}.learning_rate", "must be positive")

@@ -71,7 +71,9 @@ def claim(workdir: str, config: ConfigDict, *, overwrite: bool) -> None:
     """Makes `workdir` this config's; ValueError where another config's run is there and may not be deleted."""
     path, metrics = Path(workdir) / "config.json", Path(workdir) / "metrics.jsonl"
     text = json.loads(config.to_json_best_effort())
-    if path.exists() and metrics.exists() and metrics.stat().st_size:  # a run that failed at once claims nothing
+    if (
+        path.exists() and metrics.exists() and metrics.stat().st_size
+    ):  # a run that failed at once claims nothing
         found, wanted = (flatten_dict(values, sep=".") for values in (json.loads(path.read_text()), text))
         keys = (found.keys() | wanted.keys()) - _MAY_CHANGE
         different = sorted(key for key in keys if found.get(key) != wanted.get(key))

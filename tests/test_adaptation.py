@@ -174,6 +174,12 @@ def test_a_task_that_is_solved_at_reset_or_cannot_be_solved_is_refused(desk: Des
     assert "is solved before it begins" in seen
 
 
+def test_a_task_whose_prompt_the_rewriter_cannot_read_is_refused(desk: Desk) -> None:
+    counts = desk.adapt({desk.originals[0]: 0})
+    assert counts["refused"] == 1 and counts["proposed"] == 0
+    assert desk.last()["event"] == "refused" and "adapt.length_buckets" in desk.last()["reason"]
+
+
 def test_attempts_are_tried_until_one_is_a_task(desk: Desk) -> None:
     task = desk.originals[0]
     counts = desk.adapt({task: 0}, "nonsense", "nonsense", "hint on", "hint off")

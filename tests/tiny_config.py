@@ -22,6 +22,7 @@ def get_config() -> ConfigDict:
     config.world.kinds = ({},)
 
     config.adapt.max_pending = 1
+    config.adapt.original_share = 0.5
     config.adapt.attempts = 2
     config.adapt.max_tokens = 8
     config.adapt.length_buckets = (256,)
@@ -58,4 +59,5 @@ def get_config() -> ConfigDict:
     config.judge.rows = 4
     config.judge.branch_buckets = (8,)
     config.judge.length_buckets = (384,)
+    config.judge.temperature = 1.0
     return config

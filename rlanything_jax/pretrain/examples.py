@@ -51,7 +51,9 @@ def judge_examples(
     rng = random.Random(f"judge {seed}")
     readable = [t for t in trajectories if t.steps and not t.error and len(t.tokens) <= longest]
     if not readable:
-        raise ValueError(f"no episode of at most {longest} tokens to warm up a judge with: raise pretrain.judge_length")
+        raise ValueError(
+            f"no episode of at most {longest} tokens to warm up a judge with: raise pretrain.judge_length"
+        )
     while True:
         for trajectory in rng.sample(readable, len(readable)):
             n = trajectory.steps[-1].point

@@ -134,7 +134,9 @@ def _fingerprint(config: ConfigDict, tokenizer: Tokenizer, stage: str) -> str:
     digest = hashlib.sha256(tokenizer.to_str().encode())
     digest.update(json.dumps([options, relevant, config.seed], sort_keys=True).encode())
     package = Path(rlanything_jax.__file__).parent
-    for room in ("pretrain", "models", "trainer", "envs"):
+    for room in ("pretrain", "models", "trainer", "sampler", "reward", "tasks", "envs"):
         for path in sorted((package / room).rglob("*.py")):
             digest.update(path.read_bytes())
+    for name in ("losses.py", "rollouts.py"):
+        digest.update((package / name).read_bytes())
     return digest.hexdigest()[:20]

@@ -30,11 +30,14 @@ def generate(
     """`samples` texts for each prompt, [prompt][sample]; each prompt is read once and forked.
 
     Prompts are read `rows` at a time, so the batch compiles once; a text that met no end is returned as far
-    as it went.
+    as it went. A prompt that is longer than the longest bucket is not read and gets no text.
     """
     end = special_id(tokenizer, END)
     texts: list[list[str]] = []
-    encoded = [e.ids for e in tokenizer.encode_batch(list(prompts), add_special_tokens=False)]
+    encoded = [
+        e.ids if len(e.ids) <= length_buckets[-1] else []
+        for e in tokenizer.encode_batch(list(prompts), add_special_tokens=False)
+    ]
     for at in range(0, len(encoded), rows):
         group = encoded[at : at + rows]
         width = bucket(max(map(len, group)), length_buckets)
@@ -53,7 +56,7 @@ def generate(
         _, sampled = decode(params, model, sessions, sampling, max_tokens)
         ids, lengths = np.asarray(sampled.tokens), np.asarray(sampled.count)
         for i in range(len(group)):
-            rows_of_prompt = range(i * samples, (i + 1) * samples)
+            rows_of_prompt = range(i * samples, (i + 1) * samples if group[i] else i * samples)
             texts.append(
                 [
                     tokenizer.decode([t for t in ids[r, : lengths[r]].tolist() if t != end])

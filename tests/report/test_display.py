@@ -53,7 +53,8 @@ def test_every_k_iterations_and_the_last() -> None:
 
 def test_a_resumed_run_counts_on() -> None:
     out, console = plain()
-    with Display(10, done=6, console=console) as display:
+    with Display(10, console=console) as display:
+        display.resume(6)
         display.iteration({})
     assert out.getvalue().startswith("iteration 7/10")
 

@@ -387,7 +387,7 @@ def test_an_episode_ends_when_it_is_won() -> None:
         0,
         False,
         False,
-        {"holding": ""},
+        {"holding": "", "at": ""},
     )
     for command in game.walkthrough:
         assert not observation.done
@@ -426,9 +426,9 @@ def test_a_goal_that_holds_at_the_reset_is_an_episode_without_steps() -> None:
 def test_what_is_held_and_what_did_nothing_is_told_beside_the_text() -> None:
     env = AlfworldEnv(GAME)
     env.reset()
-    assert env.step("go to table 1").info == {"holding": "", "admissible": True}
-    assert env.step("take knife 1 from table 1").info == {"holding": "knife 1", "admissible": True}
-    assert env.step("take box 1 from table 1").info == {"holding": "knife 1", "admissible": False}
+    assert env.step("go to table 1").info == {"holding": "", "admissible": True, "at": "table 1"}
+    assert env.step("take knife 1 from table 1").info == {"holding": "knife 1", "admissible": True, "at": "table 1"}
+    assert env.step("take box 1 from table 1").info == {"holding": "knife 1", "admissible": False, "at": "table 1"}
 
 
 def test_labels_come_with_steps_only_where_asked_for() -> None:
