@@ -291,6 +291,7 @@ def parent(statement):
         import os, signal, sys, threading
         sys.path[:] = {sys.path!r}
         from {__name__} import *
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
         with pool(1, step_timeout_s=1000) as environments:
             environments.reset([(0, task()), (1, task())])
             child, worker = environments.step([(0, "start a child"), (1, "process")])
