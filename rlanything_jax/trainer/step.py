@@ -106,7 +106,7 @@ def optimizer(
 def muon(learning_rate: optax.Schedule, *, clip: float = 1.0) -> optax.GradientTransformation:
     """Muon for the layers' matrices, AdamW at 0.3 times its rate for the rest; for training from scratch.
 
-    On the household demonstrations it reached in 350 updates what AdamW reached in about 450.
+    On the household demonstrations, 350 updates left a held-out loss of 0.28 where AdamW left 0.32 (one seed).
     """
 
     def dimensions(params: Params) -> Any:
