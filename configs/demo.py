@@ -31,16 +31,18 @@ def get_config() -> ConfigDict:
     config.world.labels = True  # ground truth of each step, to measure the judge by
     config.world.games = {"train": 256, "valid_seen": 128, "valid_unseen": 128}  # generated games
     config.world.knobs = {"receptacles": 6, "objects": 4}  # of generated games, see envs/alfworld/generate.py
-    config.world.kinds = tuple(  # five of the six task types; two things to find and carry are beyond these models
-        {"task_type": task_type, "hint": hint, "weight": 1 if hint else 3}
-        for task_type in (
-            "pick_and_place_simple",
-            "look_at_obj_in_light",
-            "pick_clean_then_place_in_recep",
-            "pick_heat_then_place_in_recep",
-            "pick_cool_then_place_in_recep",
+    config.world.kinds = (
+        tuple(  # five of the six task types; two things to find and carry are beyond these models
+            {"task_type": task_type, "hint": hint, "weight": 1 if hint else 3}
+            for task_type in (
+                "pick_and_place_simple",
+                "look_at_obj_in_light",
+                "pick_clean_then_place_in_recep",
+                "pick_heat_then_place_in_recep",
+                "pick_cool_then_place_in_recep",
+            )
+            for hint in (False, True)
         )
-        for hint in (False, True)
     )
     config.world.seed = 0
     config.world.workers = 0  # environment processes; 0: in this process
@@ -74,17 +76,17 @@ def get_config() -> ConfigDict:
 
     config.pretrain = ConfigDict()  # the warm start that stands for pretrained checkpoints
     config.pretrain.cache = "~/.cache/rlanything_jax/warm_start"
-    config.pretrain.noise = 0.3  # share of the expert's actions that are random
+    config.pretrain.noise = 0.33  # share of the expert's actions that are random
     config.pretrain.read_weight = 0.3  # of what is read, relative to what is written
     config.pretrain.learning_rate = 0.02  # of Muon
-    config.pretrain.tokens_per_batch = 2304
-    config.pretrain.policy_steps = 450
+    config.pretrain.tokens_per_batch = 1536
+    config.pretrain.policy_steps = 675
     config.pretrain.policy_length = 384
     config.pretrain.judge_episodes = 320
-    config.pretrain.judge_steps = 220
+    config.pretrain.judge_steps = 400
     config.pretrain.judge_length = 768
     config.pretrain.judge_noise = 0.05  # share of the verdicts that are flipped
-    config.pretrain.rewriter_steps = 90
+    config.pretrain.rewriter_steps = 135
     config.pretrain.rewriter_length = 256
 
     config.eval = ConfigDict()
@@ -104,6 +106,10 @@ def get_config() -> ConfigDict:
 
     config.policy = ConfigDict()
     config.policy.learning_rate = 3e-4
+    config.policy.warmup = 0  # updates
+    config.policy.final_share = 0.3  # of the learning rate, at the last update
+    config.policy.moments = "float32"
+    config.policy.master_weights = False
     config.policy.weight_decay = 0.0
     config.policy.max_grad_norm = 1.0
     config.policy.updates = 1
@@ -117,6 +123,10 @@ def get_config() -> ConfigDict:
 
     config.judge = ConfigDict()
     config.judge.learning_rate = 3e-5
+    config.judge.warmup = 0
+    config.judge.final_share = 1.0
+    config.judge.moments = "float32"
+    config.judge.master_weights = False
     config.judge.weight_decay = 0.0
     config.judge.max_grad_norm = 1.0
     config.judge.updates = 1

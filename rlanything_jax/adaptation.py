@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer
 
+from rlanything_jax.dialogue import Speaker
 from rlanything_jax.envs.base import Refused, World
-from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import Params
 from rlanything_jax.reward.judge import Vote
 from rlanything_jax.rollouts import Trajectory
 from rlanything_jax.sampler.generate import generate
@@ -24,9 +22,7 @@ from rlanything_jax.tasks.task import Task
 
 
 def adapt(
-    rewriter: Params,
-    model: ModelConfig,
-    tokenizer: Tokenizer,
+    rewriter: Speaker,
     world: World,
     pool: TaskPool,
     tasks: Sequence[Task],
@@ -40,7 +36,7 @@ def adapt(
     """Settles the pending tasks among `tasks`, then proposes rewrites of those that are too easy or too hard.
 
     Args:
-      rewriter: unstacked parameters; frozen, as in the paper.
+      rewriter: frozen, as in the paper.
       tasks, trajectories, votes: the episodes of this iteration, in the order [task, rollout].
       config: low, high (thresholds of the success rate), max_pending, attempts, temperature, max_tokens, length_buckets.
 
@@ -88,8 +84,6 @@ def adapt(
         requests.append((task, prompt, common))
     edits = generate(
         rewriter,
-        model,
-        tokenizer,
         [prompt for _, prompt, _ in requests],
         config.attempts,
         temperature=config.temperature,
@@ -102,7 +96,7 @@ def adapt(
         if not attempts:
             reason = f"what the rewriter reads does not fit adapt.length_buckets={config.length_buckets}"
             pool.refuse(task.id, edit="", reason=reason, **common)
-        for edit in dict.fromkeys(attempts):
+        for edit in dict.fromkeys(world.edit(attempt) for attempt in attempts):
             try:
                 rewritten = world.rewrite(task, edit, pool.fingerprints())
             except Refused as reason:

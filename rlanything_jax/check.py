@@ -6,6 +6,7 @@ from ml_collections import ConfigDict
 
 from rlanything_jax.feedback import ESTIMATORS
 from rlanything_jax.losses import AGGREGATIONS
+from rlanything_jax.trainer.optimizers import MOMENTS
 
 
 def check(config: ConfigDict) -> None:
@@ -58,14 +59,31 @@ def check(config: ConfigDict) -> None:
     need(config.world.max_steps >= 1, "world.max_steps", "at least one step an episode")
     for split in config.world.games:
         need(config.world.games[split] >= 1, f"world.games.{split}", "at least one game of each split")
-    for name in ("policy", "judge", "rewriter"):
-        need(
-            config.pretrain[f"{name}_steps"] >= 2, f"pretrain.{name}_steps", "at least 2, the first warms up"
-        )
+    if "checkpoint" in config:
+        for name in ("policy", "judge", "rewriter"):
+            need(
+                bool(config.checkpoint[name]),
+                f"checkpoint.{name}",
+                "name a checkpoint folder or a .gguf file",
+            )
+        for name in ("policy", "judge"):
+            need(config[name].lora.rank >= 0, f"{name}.lora.rank", "at least 1, or 0 to train all parameters")
+    else:
+        for name in ("policy", "judge", "rewriter"):
+            option = f"pretrain.{name}_steps"
+            need(config.pretrain[f"{name}_steps"] >= 2, option, "at least 2, the first warms up")
     need(config.judge.trajectories >= 2, "judge.trajectories", "at least 2: a success and a failure")
     for name in ("policy", "judge"):
         need(config[name].learning_rate > 0, f"{name}.learning_rate", "must be positive")
         need(config[name].updates >= 1, f"{name}.updates", "at least one update an iteration")
+        updates = config.iterations * config[name].updates
+        need(
+            0 <= config[name].warmup < updates,
+            f"{name}.warmup",
+            f"less than the {updates} updates of the run",
+        )
+        need(0 <= config[name].final_share <= 1, f"{name}.final_share", "a share between 0 and 1")
+        need(config[name].moments in MOMENTS, f"{name}.moments", f"choose one of {', '.join(MOMENTS)}")
         need(
             config[name].aggregation in AGGREGATIONS,
             f"{name}.aggregation",

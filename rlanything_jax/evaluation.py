@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlanything_jax.loop import Setting, Streams
-from rlanything_jax.models.decoder import Params, unstack
+from rlanything_jax.models.decoder import Params
 from rlanything_jax.rollouts import Trajectory, rollout
 
 
@@ -34,9 +34,9 @@ def evaluate(
     progress: Callable[[str, int, int], None],
     panels: Mapping[str, Panel] = PANELS,
 ) -> tuple[dict[str, float], list[Trajectory]]:
-    """Plays each panel once a task; params are stacked. Returns the metrics and the episodes of the first panel."""
+    """Plays each panel once a task, with the `params` of a train state; returns the metrics and the first panel's episodes."""
     config = setting.config
-    policy = unstack(params, setting.model)
+    policy = setting.policy.speaker(params)
     metrics: dict[str, float] = {}
     episodes: list[Trajectory] = []
     for name, (split, share, greedy) in panels.items():
@@ -45,10 +45,8 @@ def evaluate(
             trajectory
             for trajectory in rollout(
                 policy,
-                setting.model,
-                setting.tokenizer,
                 setting.envs,
-                setting.world.render,
+                setting.world,
                 tasks,
                 1,
                 dataclasses.replace(setting.sampler, temperature=0.0) if greedy else setting.sampler,

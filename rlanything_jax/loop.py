@@ -11,25 +11,22 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import optax
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer
 
 from rlanything_jax import feedback, theory
 from rlanything_jax.adaptation import adapt
+from rlanything_jax.dialogue import Speaker
 from rlanything_jax.envs.base import World
 from rlanything_jax.envs.pool import EnvironmentPool
-from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import Params, unstack
-from rlanything_jax.models.tokenizer import JUDGE, special_id
 from rlanything_jax.reward.arrays import Votes, to_arrays
 from rlanything_jax.reward.judge import JudgeConfig, Vote, judge
 from rlanything_jax.reward.measure import judge_metrics
+from rlanything_jax.roles import Role
 from rlanything_jax.rollouts import SamplerConfig, Trajectory, rollout
 from rlanything_jax.tasks.pool import TaskPool
 from rlanything_jax.tasks.task import Task
 from rlanything_jax.trainer.batches import TrainSequence
-from rlanything_jax.trainer.experience import judge_sequence, policy_sequence
+from rlanything_jax.trainer.experience import judge_sequence, policy_sequences
 from rlanything_jax.trainer.step import Objective, TrainState, train_epoch
 
 Phase = Callable[[str, int, int], None]
@@ -52,13 +49,11 @@ class Setting:
     config: ConfigDict
     world: World
     envs: EnvironmentPool
-    tokenizer: Tokenizer
-    model: ModelConfig
-    rewriter: Params  # unstacked; frozen, as in the paper
+    policy: Role
+    judge: Role
+    rewriter: Speaker  # frozen, as in the paper
     sampler: SamplerConfig
-    judge: JudgeConfig
-    policy_tx: optax.GradientTransformation
-    judge_tx: optax.GradientTransformation
+    judging: JudgeConfig
 
 
 @dataclasses.dataclass
@@ -91,13 +86,10 @@ def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, flo
     fresh = state.tasks.sample(state.iteration, config.tasks_per_iteration)
     pending = state.tasks.pending()
     tasks = [*fresh, *pending]
-    policy = unstack(state.policy.params, setting.model)
     trajectories = rollout(
-        policy,
-        setting.model,
-        setting.tokenizer,
+        setting.policy.speaker(state.policy.params),
         setting.envs,
-        setting.world.render,
+        setting.world,
         tasks,
         config.rollouts_per_task,
         setting.sampler,
@@ -107,12 +99,10 @@ def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, flo
     clock.stop("rollout")
 
     votes = judge(
-        unstack(state.judge.params, setting.model),
-        setting.model,
-        setting.tokenizer,
+        setting.judge.speaker(state.judge.params),
         trajectories,
         config.votes_per_step,
-        setting.judge,
+        setting.judging,
         seed=Streams.seed(config.seed, Streams.JUDGE, state.iteration),
         progress=lambda done, total: phase("judge", done, total),
     )
@@ -128,8 +118,6 @@ def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, flo
     if config.adapt_tasks:
         counts = adapt(
             setting.rewriter,
-            setting.model,
-            setting.tokenizer,
             setting.world,
             state.tasks,
             tasks,
@@ -195,23 +183,24 @@ def update(setting: Setting, state: State, batch: Batch) -> dict[str, float]:
 
     if config.train_policy:
         sequences = [
-            policy_sequence(
+            sequence
+            for i in kept(config.policy.task_filter)
+            for sequence in policy_sequences(
                 batch.trajectories[i], batch.policy_advantage[divmod(i, n)], config.policy.aggregation
             )
-            for i in kept(config.policy.task_filter)
         ]
-        state.policy, learned = _train(setting, state.policy, setting.policy_tx, sequences, config.policy)
+        state.policy, learned = _train(setting, state.policy, setting.policy, sequences, config.policy)
         metrics |= {f"policy/{name}": value for name, value in learned.items()}
         if "logprob_gap" in learned:
             metrics["sampler/logprob_gap"] = learned["logprob_gap"]
     if config.train_judge:
-        question = special_id(setting.tokenizer, JUDGE)
+        dialogue = setting.judge.dialogue
         trees = {
             i: judge_sequence(
-                batch.trajectories[i],
+                batch.trajectories[i].transcript(dialogue),
                 batch.votes[i],
                 batch.judge_advantage[divmod(i, n)],
-                question,
+                dialogue.question,
                 config.judge.aggregation,
             )
             for i in kept(config.judge.task_filter)
@@ -224,7 +213,7 @@ def update(setting: Setting, state: State, batch: Batch) -> dict[str, float]:
         )
         each = min(len(won), len(lost), config.judge.trajectories // 2)
         sequences = [tree for pair in zip(won[:each], lost[:each], strict=True) for tree in pair]
-        state.judge, learned = _train(setting, state.judge, setting.judge_tx, sequences, config.judge)
+        state.judge, learned = _train(setting, state.judge, setting.judge, sequences, config.judge)
         metrics |= {f"judge/{name}": value for name, value in learned.items()}
     return metrics
 
@@ -232,7 +221,7 @@ def update(setting: Setting, state: State, batch: Batch) -> dict[str, float]:
 def _train(
     setting: Setting,
     state: TrainState,
-    tx: optax.GradientTransformation,
+    role: Role,
     sequences: list[TrainSequence],
     options: ConfigDict,
 ) -> tuple[TrainState, dict[str, float]]:
@@ -245,8 +234,9 @@ def _train(
     )
     return train_epoch(
         state,
-        setting.model,
-        tx,
+        role.frozen,
+        role.model,
+        role.tx,
         sequences,
         objective,
         updates=options.updates,
@@ -265,7 +255,7 @@ def _rollout_metrics(batch: Batch, n: int, fresh: int) -> dict[str, float]:
         "rollout/steps": len(steps) / max(len(drawn), 1),
         "rollout/truncated": float(np.mean([t.truncated for t in drawn])) if drawn else 0.0,
         "rollout/lost": float(len([t for t in batch.trajectories if t.error])),
-        "rollout/tokens": float(sum(len(t.tokens) for t in batch.trajectories)),
+        "rollout/tokens": float(sum(len(s.tokens) for t in batch.trajectories for s in t.segments)),
     }
 
 

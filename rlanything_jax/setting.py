@@ -6,62 +6,70 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import optax
 from ml_collections import ConfigDict
 
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.envs.registry import world_maker
 from rlanything_jax.loop import Setting, State
 from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import unstack
 from rlanything_jax.models.tokenizer import build_tokenizer
 from rlanything_jax.pretrain.warm_start import warm_start
 from rlanything_jax.reward.judge import JudgeConfig
+from rlanything_jax.roles import cast_checkpoints, cast_words
 from rlanything_jax.rollouts import SamplerConfig
 from rlanything_jax.tasks.pool import TaskPool
 from rlanything_jax.trainer.checkpoints import Checkpoints
-from rlanything_jax.trainer.step import init_state, optimizer
+from rlanything_jax.trainer.step import init_state
 
 Progress = Callable[[str, int, int], None]
 
 
 @contextlib.contextmanager
 def open_run(config: ConfigDict, progress: Progress) -> Iterator[tuple[Setting, State]]:
-    """Builds a run at its beginning: warm-started models, fresh optimizers, the original tasks.
+    """Builds a run at its beginning: models from checkpoints or a warm start, fresh optimizers, the original tasks.
 
     Raises whatever is wrong with the config or the data before anything is trained.
     """
     options = config.world.to_dict()
     pool = {key: options.pop(key) for key in ("workers", "step_timeout_s", "reset_timeout_s")}
-    make_world = world_maker(options.pop("name"), options)
+    chat = "checkpoint" in config
+    make_world = world_maker(options.pop("name"), options | {"style": "chat" if chat else "words"})
     world = make_world()
     originals = world.tasks("train")
-    tokenizer = build_tokenizer(world.corpus(), world.phrases)
-    model = ModelConfig.from_dict(config.model, vocab_size=tokenizer.get_vocab_size())
     sampler = SamplerConfig(**_tuples(config.sampler))
-    judge_config = JudgeConfig(
+    judging = JudgeConfig(
         **_tuples(config.judge, "temperature", "max_tokens", "rows", "branch_buckets", "length_buckets")
     )
-    policy_tx, judge_tx = (_optimizer(config.policy), _optimizer(config.judge))
     with EnvironmentPool(make_world, **pool) as envs:
-        params = warm_start(config, world, envs, tokenizer, model, sampler, progress)
+        if chat:
+            progress("load checkpoints", 0, 0)
+            cast = cast_checkpoints(config, world)
+        else:
+            tokenizer = build_tokenizer(world.corpus(), world.phrases)
+            model = ModelConfig.from_dict(config.model, vocab_size=tokenizer.get_vocab_size())
+            params = warm_start(config, world, envs, tokenizer, model, sampler, progress)
+            cast = cast_words(config, model, tokenizer, params)
+        longest = sampler.length_buckets[-1] + len(cast.judge.dialogue.question) + judging.max_tokens
+        if config.trainer.length_buckets[-1] < longest:
+            raise ValueError(
+                f"config.trainer.length_buckets={config.trainer.length_buckets}: the longest must hold the sampler's longest "
+                f"episode, the judge's question and one vote, {longest} tokens"
+            )
         yield (
             Setting(
                 config=config,
                 world=world,
                 envs=envs,
-                tokenizer=tokenizer,
-                model=model,
-                rewriter=unstack(params["rewriter"], model),
+                policy=cast.policy,
+                judge=cast.judge,
+                rewriter=cast.rewriter,
                 sampler=sampler,
-                judge=judge_config,
-                policy_tx=policy_tx,
-                judge_tx=judge_tx,
+                judging=judging,
             ),
             State(
                 iteration=0,
-                policy=init_state(params["policy"], policy_tx),
-                judge=init_state(params["judge"], judge_tx),
+                policy=init_state(cast.policy_params, cast.policy.tx),
+                judge=init_state(cast.judge_params, cast.judge.tx),
                 tasks=TaskPool(
                     originals,
                     seed=config.seed,
@@ -77,10 +85,6 @@ def restore(checkpoints: Checkpoints, setting: Setting, state: State) -> None:
     state.iteration, arrays, host = checkpoints.restore({"policy": state.policy, "judge": state.judge})
     state.policy, state.judge = arrays["policy"], arrays["judge"]
     state.tasks = TaskPool.from_json(host["tasks"], fingerprint=setting.world.fingerprint)
-
-
-def _optimizer(options: ConfigDict) -> optax.GradientTransformation:
-    return optimizer(options.learning_rate, weight_decay=options.weight_decay, clip=options.max_grad_norm)
 
 
 def _tuples(options: ConfigDict, *names: str) -> dict[str, Any]:

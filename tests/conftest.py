@@ -1,5 +1,6 @@
 """Fixtures of the whole suite."""
 
+import dataclasses
 import importlib.util
 import os
 import subprocess
@@ -11,6 +12,16 @@ import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from rlanything_jax.models import ModelConfig, Params, init, unstack
+from rlanything_jax.models.chat import Chat
+from rlanything_jax.models.chat_template import ChatTemplate
+from rlanything_jax.models.pretrained import Model, save_pretrained
+from rlanything_jax.models.tokenizer_files import Specials
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,6 +61,65 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
         jax.config.update(name, value)
     yield {name.upper(): str(value) for name, value in options.items()}
     jax.config.update("jax_compilation_cache_dir", None)
+
+
+TINY = ModelConfig(
+    vocab_size=280, embed_dim=16, layers=2, heads=4, kv_heads=2, head_dim=8, ff_dim=24, qkv_bias=True
+)
+
+
+@pytest.fixture(scope="session")
+def model() -> ModelConfig:
+    """The shape of a tiny random model."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def stacked() -> Params:
+    """Random norms and biases too, which are ones and zeros at first; large enough to tell texts apart."""
+    rng = np.random.default_rng(0)
+
+    def draw(path: tuple, x: jax.ShapeDtypeStruct) -> np.ndarray:
+        mean = 1.0 if "norm" in jax.tree_util.keystr(path) else 0.0
+        return rng.normal(mean, 0.4, x.shape).astype(np.float32)
+
+    return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(lambda k: init(TINY, k), jax.random.key(0)))
+
+
+@pytest.fixture(scope="session")
+def params(stacked: Params) -> Params:
+    """The same, for generation."""
+    return unstack(stacked, TINY)
+
+
+@pytest.fixture(scope="session")
+def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint folder with a tiny random model, a byte-level tokenizer and the ChatML template."""
+    tokenizer = Tokenizer(BPE({c: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    source = (ROOT / "tests/models/templates/smollm2.jinja").read_text()
+    chat = Chat(tokenizer, {"default": ChatTemplate(source, "smollm2.jinja")}, Specials({}, ()))
+    config = dataclasses.replace(TINY, qkv_bias=False)
+    model = Model(config, init(config, jax.random.key(0)), tokenizer, chat)
+    folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
+    save_pretrained(model, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_tiny_chat(
+    compiled: dict[str, str], read_config: Callable[[Path], ConfigDict], chat_folder: Path
+) -> Callable[[], ConfigDict]:
+    """Makes a config of tests/tiny_chat_config.py."""
+
+    def make() -> ConfigDict:
+        config = read_config(Path("tests/tiny_chat_config.py"))
+        for role in config.checkpoint:
+            config.checkpoint[role] = str(chat_folder)
+        return config
+
+    return make
 
 
 @pytest.fixture(scope="session")

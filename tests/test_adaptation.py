@@ -9,16 +9,22 @@ from ml_collections import ConfigDict
 
 from rlanything_jax import adaptation
 from rlanything_jax.adaptation import adapt
+from rlanything_jax.dialogue import Speaker, WordDialogue
 from rlanything_jax.envs.alfworld.demonstrations import edit_towards
 from rlanything_jax.envs.alfworld.edit import fingerprint
 from rlanything_jax.envs.alfworld.planner import solve
 from rlanything_jax.envs.alfworld.simulator import Simulator
 from rlanything_jax.envs.alfworld.world import AlfworldWorld
-from rlanything_jax.reward.judge import Vote, format_verdict
+from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.models.tokenizer import build_tokenizer
+from rlanything_jax.reward.judge import Vote
+from rlanything_jax.reward.verdicts import format_verdict
 from rlanything_jax.rollouts import Step, Trajectory
 from rlanything_jax.tasks import Task, TaskPool
 
 N = 4
+DIALOGUE = WordDialogue(build_tokenizer(["put a mug"], []))
+REWRITER = Speaker({}, ModelConfig(300, 8, 1, 1, 1, 8, 8), DIALOGUE)
 EVENT = {
     "event",
     "iteration",
@@ -61,7 +67,7 @@ class Desk:
         self.iteration = 0
         monkeypatch.setattr(adaptation, "generate", self._generate)
 
-    def _generate(self, params, model, tokenizer, prompts, samples, **limits) -> list[list[str]]:
+    def _generate(self, rewriter, prompts, samples, **limits) -> list[list[str]]:
         assert samples == self.config.attempts
         self.prompts = list(prompts)
         return [list(self.texts) for _ in prompts]
@@ -81,18 +87,19 @@ class Desk:
                 task,
                 j,
                 0,
-                steps=[Step("", "look", 0, 1)],
+                DIALOGUE,
+                steps=[Step("", "look", "look", 0, 0, 1)],
                 won=j < lost or j - lost < wins[task],
                 error="fault" if j < lost else None,
             )
             for task in tasks
             for j in range(N)
         ]
-        cast = [[[Vote(format_verdict(text, score), score, [], []) for text, score in votes]]] * len(
+        cast = [[[Vote(format_verdict(text, score), score, text, [], []) for text, score in votes]]] * len(
             trajectories
         )
         counts = adapt(
-            {}, None, None, self.world, self.pool, tasks, trajectories, cast, self.config,
+            REWRITER, self.world, self.pool, tasks, trajectories, cast, self.config,
             iteration=self.iteration, seed=0,
         )  # fmt: skip
         self.iteration += 1
@@ -260,11 +267,12 @@ def test_hard_tasks_are_criticised_for_their_failures_easy_ones_for_all(desk: De
 
     def critique(wins: int, complaints: dict[bool, str]) -> str:
         trajectories = [
-            Trajectory(task, j, 0, steps=[Step("", "look", 0, 1)], won=j < wins) for j in range(N)
+            Trajectory(task, j, 0, DIALOGUE, steps=[Step("", "look", "look", 0, 0, 1)], won=j < wins)
+            for j in range(N)
         ]
-        cast = [[[Vote(format_verdict(complaints[t.won], -1), -1, [], [])]] for t in trajectories]
+        cast = [[[Vote("", -1, complaints[t.won], [], [])]] for t in trajectories]
         adapt(
-            {}, None, None, desk.world, desk.pool, [task], trajectories, cast, desk.config,
+            REWRITER, desk.world, desk.pool, [task], trajectories, cast, desk.config,
             iteration=0, seed=0,
         )  # fmt: skip
         return desk.last()["critique"]
@@ -304,11 +312,13 @@ def test_those_furthest_out_of_range_come_first_and_no_more_than_may_wait(desk: 
 def test_a_task_drawn_twice_is_measured_once(desk: Desk) -> None:
     task = desk.originals[0]
     trajectories = [
-        Trajectory(task, j, 0, steps=[Step("", "look", 0, 1)], won=False) for _ in range(2) for j in range(N)
+        Trajectory(task, j, 0, DIALOGUE, steps=[Step("", "look", "look", 0, 0, 1)], won=False)
+        for _ in range(2)
+        for j in range(N)
     ]
     desk.texts = ["hint on"]
     counts = adapt(
-        {}, None, None, desk.world, desk.pool, [task, task], trajectories, [[[]]] * 8, desk.config,
+        REWRITER, desk.world, desk.pool, [task, task], trajectories, [[[]]] * 8, desk.config,
         iteration=0, seed=0,
     )  # fmt: skip
     assert counts["proposed"] == 1 and counts["refused"] == 0

@@ -10,6 +10,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from rlanything_jax import train as training
+from rlanything_jax.check import check
 from rlanything_jax.pretrain import warm_start
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,8 +79,20 @@ def unread(reads: Reads, config: ConfigDict) -> set[str]:
 def read_by_a_run(make_tiny: Callable[[], ConfigDict], tmp_path_factory: pytest.TempPathFactory) -> Reads:
     """What is read by one iteration that starts, trains, adapts, evaluates and saves."""
     config = make_tiny()
-    config.iterations = 1
     config.pretrain.cache = str(tmp_path_factory.mktemp("cold"))
+    return read_by_one_iteration(config, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def read_by_a_chat_run(
+    make_tiny_chat: Callable[[], ConfigDict], tmp_path_factory: pytest.TempPathFactory
+) -> Reads:
+    """The same, on a checkpoint."""
+    return read_by_one_iteration(make_tiny_chat(), tmp_path_factory)
+
+
+def read_by_one_iteration(config: ConfigDict, tmp_path_factory: pytest.TempPathFactory) -> Reads:
+    config.iterations = 1
     with pytest.MonkeyPatch.context() as patch:
         reads = Reads(config, patch)
         patch.setattr(warm_start, "fit", lambda params, *args, **kwargs: params)
@@ -97,9 +110,19 @@ def read_by_a_run(make_tiny: Callable[[], ConfigDict], tmp_path_factory: pytest.
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_key_is_read(
-    read_by_a_run: Reads, read_config: Callable[[Path], ConfigDict], path: Path
+    request: pytest.FixtureRequest, read_config: Callable[[Path], ConfigDict], path: Path
 ) -> None:
-    assert unread(read_by_a_run, read_config(path)) == set()
+    config = read_config(path)
+    reads = request.getfixturevalue("read_by_a_chat_run" if "checkpoint" in config else "read_by_a_run")
+    assert unread(reads, config) == set()
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_passes_its_own_check(read_config: Callable[[Path], ConfigDict], path: Path) -> None:
+    config = read_config(path)
+    for role in config.get("checkpoint", {}):
+        config.checkpoint[role] = "FOLDER"  # the one thing that only the user can know
+    check(config)
 
 
 def test_a_key_that_nobody_reads_is_noticed(read_by_a_run: Reads, tiny: ConfigDict) -> None:

@@ -37,7 +37,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch, won: Callable[[Trajectory], bool])
 
 def rewrites(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str]) -> None:
     """Lets the rewriter write `texts` for each prompt."""
-    monkeypatch.setattr(adaptation, "generate", lambda *args, **kwargs: [list(texts) for _ in args[3]])
+    monkeypatch.setattr(adaptation, "generate", lambda *args, **kwargs: [list(texts) for _ in args[1]])
 
 
 def same(a, b) -> bool:
@@ -111,8 +111,8 @@ def test_a_proposal_is_played_and_trained_on_in_the_next_iteration(
     trained = []
     monkeypatch.setattr(
         loop,
-        "policy_sequence",
-        lambda t, *args, make=loop.policy_sequence: trained.append(t) or make(t, *args),
+        "policy_sequences",
+        lambda t, *args, make=loop.policy_sequences: trained.append(t) or make(t, *args),
     )
     first, batch = iterate(setting, state, ignore)
     (pending,) = state.tasks.pending()
@@ -150,7 +150,7 @@ def test_the_judge_learns_from_as_many_successes_as_failures(
     groups = []
     train = loop.train_epoch
     monkeypatch.setattr(
-        loop, "train_epoch", lambda *args, **kwargs: groups.append(args[3]) or train(*args, **kwargs)
+        loop, "train_epoch", lambda *args, **kwargs: groups.append(args[4]) or train(*args, **kwargs)
     )
     _, batch = iterate(limited, state, ignore)
     (sequences,) = groups
@@ -173,8 +173,8 @@ def test_a_task_filter_keeps_the_tasks_of_the_wanted_success_rate(
     trained = []
     monkeypatch.setattr(
         loop,
-        "policy_sequence",
-        lambda t, *args, make=loop.policy_sequence: trained.append(t) or make(t, *args),
+        "policy_sequences",
+        lambda t, *args, make=loop.policy_sequences: trained.append(t) or make(t, *args),
     )
     before = jax.tree.map(np.asarray, state.policy.params)
     metrics, _ = iterate(filtered, state, ignore)

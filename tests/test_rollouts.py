@@ -13,7 +13,6 @@ from rlanything_jax.envs.alfworld.world import AlfworldWorld
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.loop import Setting, State, feed_back, update
 from rlanything_jax.models import logits
-from rlanything_jax.models.decoder import unstack
 from rlanything_jax.models.tokenizer import END
 from rlanything_jax.reward.judge import judge
 from rlanything_jax.rollouts import Trajectory, rollout
@@ -31,24 +30,22 @@ def tasks(setting: Setting) -> list[Task]:
 @pytest.fixture
 def play(setting: Setting, state: State) -> Play:
     """Rolls out the tiny policy; keyword arguments replace parts of its setting."""
-    params = unstack(state.policy.params, setting.model)
+    policy = setting.policy.speaker(state.policy.params)
 
     def play(
         tasks: Sequence[Task],
         n: int = N,
         *,
         envs=setting.envs,
-        render=setting.world.render,
+        world=setting.world,
         first=0,
         **limits,
     ) -> list[Trajectory]:
         config = dataclasses.replace(setting.sampler, **limits)
         return rollout(
-            params,
-            setting.model,
-            setting.tokenizer,
+            policy,
             envs,
-            render,
+            world,
             tasks,
             n,
             config,
@@ -82,7 +79,7 @@ def test_recorded_logprobs_are_those_of_a_forward_without_cache(
     for row, trajectory in enumerate(played):
         tokens[row, : len(trajectory.tokens)] = trajectory.tokens
         mask[row, : len(trajectory.tokens)] = True
-    expected = jax.nn.log_softmax(logits(state.policy.params, setting.model, tokens, mask))
+    expected = jax.nn.log_softmax(logits(state.policy.params, setting.policy.model, tokens, mask))
     for row, trajectory in enumerate(played):
         assert len(trajectory.logprobs) == len(trajectory.tokens)
         here = sampled_positions(trajectory)
@@ -95,7 +92,8 @@ def test_recorded_logprobs_are_those_of_a_forward_without_cache(
 
 
 def test_spans_and_points_are_where_they_say(setting: Setting, play: Play, tasks: list[Task]) -> None:
-    tokenizer, end = setting.tokenizer, setting.tokenizer.token_to_id(END)
+    tokenizer = setting.policy.dialogue.tokenizer
+    end = tokenizer.token_to_id(END)
     finished = 0
     for trajectory in play(tasks):
         assert len(trajectory.steps) == setting.config.world.max_steps
@@ -154,11 +152,9 @@ def test_rollouts_of_a_task_differ(play: Play, tasks: list[Task]) -> None:
 def test_progress_counts_all_episodes(setting: Setting, state: State, tasks: list[Task]) -> None:
     calls = []
     rollout(
-        unstack(state.policy.params, setting.model),
-        setting.model,
-        setting.tokenizer,
+        setting.policy.speaker(state.policy.params),
         setting.envs,
-        setting.world.render,
+        setting.world,
         tasks,
         N,
         dataclasses.replace(setting.sampler, batch_buckets=(4,)),
@@ -208,12 +204,10 @@ def test_an_episode_lost_to_its_environment_is_not_trained_on(
     assert_same(played[1:], healthy[1:])
 
     votes = judge(
-        unstack(state.judge.params, setting.model),
-        setting.model,
-        setting.tokenizer,
+        setting.judge.speaker(state.judge.params),
         played,
         setting.config.votes_per_step,
-        setting.judge,
+        setting.judging,
         seed=0,
     )
     batch = feed_back(setting.config, tasks[:2], played, votes)
@@ -249,24 +243,24 @@ def test_nothing_is_trained_on_where_all_episodes_are_lost(
 def test_an_episode_that_outgrows_the_cache_ends_and_is_trained_on(
     setting: Setting, state: State, play: Play, tasks: list[Task], words: int, limits: dict, size: int | None
 ) -> None:
-    def render(observation, task, first):
-        return setting.world.render(observation, task, True) if first else " put" * words + "\n> "
+    class Talkative(AlfworldWorld):
+        def render(self, observation, task, first):
+            return super().render(observation, task, True) if first else " put" * words + "\n> "
 
-    played = play(tasks[:2], render=render, **limits)
+    world = Talkative(**dataclasses.asdict(setting.world))
+    played = play(tasks[:2], world=world, **limits)
     for trajectory in played:
         assert trajectory.truncated and not trajectory.won and not trajectory.error
         assert 1 <= len(trajectory.steps) < setting.config.world.max_steps
         assert len(trajectory.tokens) == len(trajectory.logprobs) == trajectory.steps[-1].point
-        assert len(trajectory.tokens) <= setting.judge.length_buckets[-1]
+        assert len(trajectory.tokens) <= setting.judging.length_buckets[-1]
         if size:
             assert len(trajectory.tokens) == size
     votes = judge(
-        unstack(state.judge.params, setting.model),
-        setting.model,
-        setting.tokenizer,
+        setting.judge.speaker(state.judge.params),
         played,
         setting.config.votes_per_step,
-        setting.judge,
+        setting.judging,
         seed=0,
     )
     assert [len(v) for v in votes] == [len(t.steps) for t in played]

@@ -52,7 +52,7 @@ def metrics(recorder, row):
         os.kill(os.getpid(), signal.SIGKILL)
 
 loop.rollout, loop.iterate, Recorder.metrics = rollout, started, metrics
-adaptation.generate = lambda *args, **kwargs: [["nonsense", "hint on", "open fridge 1", "hint off"]] * len(args[3])
+adaptation.generate = lambda *args, **kwargs: [["nonsense", "hint on", "open fridge 1", "hint off"]] * len(args[1])
 runpy.run_module("rlanything_jax.train", run_name="__main__", alter_sys=True)
 """
 

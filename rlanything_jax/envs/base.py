@@ -48,6 +48,16 @@ class World(Protocol):
     name: str
     phrases: Sequence[str]  # strings that a word tokenizer keeps whole
 
+    @property
+    def system(self) -> str:
+        """What a chat model is told before all else; "" where the models are word-level ones."""
+        ...
+
+    @property
+    def question(self) -> str:
+        """What a chat model is asked about a step that it judges."""
+        ...
+
     def tasks(self, split: str) -> list[Task]:
         """Returns the original tasks of 'train', 'valid_seen' or 'valid_unseen' in a fixed order."""
         ...
@@ -73,8 +83,16 @@ class World(Protocol):
         """Returns what the policy reads before it acts; `first` at the start of an episode."""
         ...
 
+    def action(self, response: str, observation: Observation) -> str:
+        """Returns the action that the policy's `response` to `observation` means."""
+        ...
+
     def rewrite_prompt(self, task: Task, direction: str, critique: str) -> str:
         """Returns what the rewriter reads to make `task` 'harder' or 'easier'."""
+        ...
+
+    def edit(self, response: str) -> str:
+        """Returns the edit that the rewriter's `response` means."""
         ...
 
     def corpus(self) -> list[str]:

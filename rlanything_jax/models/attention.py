@@ -31,6 +31,11 @@ def attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
     return _weighted(weights, v, q)
 
 
+def within(mask: Array, query: Array, key: Array, window: int) -> Array:
+    """The mask [...,T,S], cut to keys less than `window` positions behind; query [...,T], key [...,S] positions."""
+    return mask & (query[..., :, None] - key[..., None, :] < window)
+
+
 def attend_part(q: Array, k: Array, v: Array, mask: Array) -> tuple[Array, Array]:
     """One part of a softmax over several sets of keys: (normalised result [B,T,N,H], log-sum-exp [B,T,N])."""
     scores = _scores(q, k, mask)

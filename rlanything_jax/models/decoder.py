@@ -19,8 +19,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from rlanything_jax.models.attention import attend
-from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.models.attention import attend, within
+from rlanything_jax.models.config import REMAT, ModelConfig
+from rlanything_jax.models.dense import Dense
+from rlanything_jax.models.experts import Experts, route
+from rlanything_jax.models.rope import rope
 
 Params = dict[str, Any]
 
@@ -43,13 +46,7 @@ class Block(nn.Module):
 
     def setup(self) -> None:
         c = self.config
-        dense = functools.partial(
-            nn.Dense,
-            use_bias=False,
-            dtype=c.jax_dtype,
-            param_dtype=c.jax_dtype,
-            kernel_init=nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal"),
-        )
+        dense = functools.partial(Dense, dtype=c.jax_dtype, param_dtype=c.jax_param_dtype)
         self.attn_norm = RMSNorm(c.norm_eps)
         self.wq = dense(c.heads * c.head_dim, use_bias=c.qkv_bias)
         self.wk = dense(c.kv_heads * c.head_dim, use_bias=c.qkv_bias)
@@ -59,9 +56,14 @@ class Block(nn.Module):
             self.k_norm = RMSNorm(c.norm_eps)
         self.wo = dense(c.embed_dim)
         self.ff_norm = RMSNorm(c.norm_eps)
-        self.w_gate = dense(c.ff_dim)
-        self.w_up = dense(c.ff_dim)
-        self.w_down = dense(c.embed_dim)
+        if c.experts:
+            # In float32: rounded logits would choose other experts.
+            self.router = Dense(c.experts, dtype=jnp.float32, param_dtype=c.jax_param_dtype)
+            self.experts = Experts(c.experts, c.expert_ff_dim, c.jax_dtype, c.jax_param_dtype)
+        else:
+            self.w_gate = dense(c.ff_dim)
+            self.w_up = dense(c.ff_dim)
+            self.w_down = dense(c.embed_dim)
 
     def qkv(self, x: Array, positions: Array) -> tuple[Array, Array, Array]:
         """x [B,T,D], positions [B,T] -> q [B,T,N,H], k and v [B,K,T,H] (head-major, as in the cache)."""
@@ -73,28 +75,21 @@ class Block(nn.Module):
         v = self.wv(x).reshape(b, t, c.kv_heads, c.head_dim)
         if c.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rope(q, positions, c.rope_theta), rope(k, positions, c.rope_theta)
+        q, k = (rope(y, positions, c.rope_theta, c.rope_scaling) for y in (q, k))
         return q, k.swapaxes(1, 2), v.swapaxes(1, 2)
 
     def finish(self, x: Array, attended: Array) -> Array:
         """Residual [B,T,D] and attention result [B,T,N,H] -> [B,T,D]."""
+        c = self.config
         x = x + self.wo(attended.reshape(*x.shape[:2], -1))
         y = self.ff_norm(x)
+        if c.experts:
+            return x + self.experts(y, *route(self.router(y), c.experts_per_token, c.normalise_experts))
         return x + self.w_down(nn.silu(self.w_gate(y)) * self.w_up(y))
 
     def __call__(self, x: Array, positions: Array, mask: Array) -> Array:
         q, k, v = self.qkv(x, positions)
         return self.finish(x, attend(q, k, v, mask))
-
-
-def rope(x: Array, positions: Array, theta: float) -> Array:
-    """Rotary embedding of x [B,T,N,H] at positions [B,T]; the halves of H are rotated against each other."""
-    half = x.shape[-1] // 2
-    frequency = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angle = positions[..., None, None].astype(jnp.float32) * frequency  # [B,T,1,H/2]
-    sin, cos = jnp.sin(angle), jnp.cos(angle)
-    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
 
 
 def init(config: ModelConfig, key: Array) -> Params:
@@ -109,12 +104,12 @@ def init(config: ModelConfig, key: Array) -> Params:
     scale = config.embed_dim**-0.5
     table = (config.vocab_size, config.embed_dim)
     params = {
-        "embed": jax.random.normal(embed_key, table, config.jax_dtype) * scale,
+        "embed": jax.random.normal(embed_key, table, config.jax_param_dtype) * scale,
         "layers": layers,
         "norm": jnp.ones((config.embed_dim,)),
     }
     if not config.tie_embeddings:
-        params["head"] = jax.random.normal(head_key, table, config.jax_dtype) * scale
+        params["head"] = jax.random.normal(head_key, table, config.jax_param_dtype) * scale
     return params
 
 
@@ -126,7 +121,7 @@ def unstack(params: Params, config: ModelConfig) -> Params:
 
 def embed(params: Params, config: ModelConfig, tokens: Array) -> Array:
     """tokens [B,T] -> [B,T,D]. Scaling a tied table gives input and output unit variance."""
-    x = params["embed"][tokens]
+    x = params["embed"][tokens].astype(config.jax_dtype)
     return x * config.embed_dim**0.5 if config.scale_embeddings else x
 
 
@@ -145,12 +140,35 @@ def _apply(layer: Params, config: ModelConfig, *args: Array, method: Callable[..
 def hidden(params: Params, config: ModelConfig, tokens: Array, positions: Array, mask: Array) -> Array:
     """The last layer's output [B,S,D] for tokens and positions [B,S] under a mask [B,S,S], layers stacked."""
 
-    def layer(x: Array, weights: Params) -> tuple[Array, None]:
-        return _apply(weights, config, x, positions, mask), None
+    def layer(x: Array, weights: Params, mask: Array) -> Array:
+        return _apply(weights, config, x, positions, mask)
 
-    body = jax.checkpoint(layer, prevent_cse=False) if config.remat else layer
-    x, _ = jax.lax.scan(body, embed(params, config, tokens), params["layers"], unroll=config.scan_unroll)
+    policy = REMAT[config.remat]
+    run = jax.checkpoint(layer, prevent_cse=False, policy=policy) if policy else layer
+    x = embed(params, config, tokens)
+    if not config.sliding_layers:
+        x, _ = jax.lax.scan(
+            lambda x, weights: (run(x, weights, mask), None), x, params["layers"], unroll=config.scan_unroll
+        )
+        return x
+    # One program serves all layers of the scan; a flag tells it which mask a layer has.
+    near = within(mask, positions, positions, config.sliding_window)
+    sliding = jnp.isin(jnp.arange(config.layers), jnp.array(config.sliding_layers))
+    x, _ = jax.lax.scan(
+        lambda x, xs: (run(x, xs[0], jnp.where(xs[1], near, mask)), None),
+        x,
+        (params["layers"], sliding),
+        unroll=config.scan_unroll,
+    )
     return x
+
+
+def layer_masks(config: ModelConfig, mask: Array, query: Array, key: Array) -> list[Array]:
+    """The mask of each layer, for unstacked layers: [...,T,S], of queries and keys at positions [...,T] and [...,S]."""
+    if not config.sliding_layers:
+        return [mask] * config.layers
+    near = within(mask, query, key, config.sliding_window)
+    return [near if i in config.sliding_layers else mask for i in range(config.layers)]
 
 
 def unembed(params: Params, config: ModelConfig, x: Array) -> Array:
@@ -158,7 +176,8 @@ def unembed(params: Params, config: ModelConfig, x: Array) -> Array:
     y = x.astype(jnp.float32)
     y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + config.norm_eps) * params["norm"]
     table = params["embed"] if config.tie_embeddings else params["head"]
-    return jnp.einsum("...d,vd->...v", y.astype(table.dtype), table, preferred_element_type=jnp.float32)
+    y, table = y.astype(config.jax_dtype), table.astype(config.jax_dtype)
+    return jnp.einsum("...d,vd->...v", y, table, preferred_element_type=jnp.float32)
 
 
 @functools.partial(jax.jit, static_argnames="config")

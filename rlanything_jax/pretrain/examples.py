@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from rlanything_jax.envs.base import Teacher
 from rlanything_jax.models.tokenizer import END, JUDGE, special_id
-from rlanything_jax.reward.judge import format_verdict
+from rlanything_jax.reward.verdicts import format_verdict
 from rlanything_jax.rollouts import Trajectory
 from rlanything_jax.trainer.batches import Piece, TrainSequence
 

@@ -9,7 +9,8 @@ import optax
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params
 from rlanything_jax.trainer.batches import Batch, TrainSequence, normalise, pack
-from rlanything_jax.trainer.step import Objective, init_state, muon, supervised_loss, train
+from rlanything_jax.trainer.optimizers import muon
+from rlanything_jax.trainer.step import Objective, init_state, supervised_loss, train
 
 
 def fit(
@@ -34,7 +35,7 @@ def fit(
     state = init_state(params, tx)
     batches = full_batches(examples, tokens_per_batch, length)
     for step in range(steps):
-        state, metrics = train(state, model, tx, [next(batches)], Objective(), supervised_loss)
+        state, metrics = train(state, {}, model, tx, [next(batches)], Objective(), supervised_loss)
         if step % 10 == 9 or step + 1 == steps:
             progress(step + 1, steps, float(metrics["loss"]))
     return state.params

@@ -21,6 +21,7 @@ from safetensors.flax import load_file, save_file
 from tokenizers import Tokenizer
 
 import rlanything_jax
+from rlanything_jax.dialogue import Speaker, WordDialogue
 from rlanything_jax.envs.base import World
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.models.config import ModelConfig
@@ -70,11 +71,9 @@ def warm_start(
 
     def judge_stream() -> Iterator[TrainSequence]:
         trajectories = rollout(
-            unstack(policy, model),
-            model,
-            tokenizer,
+            Speaker(unstack(policy, model), model, WordDialogue(tokenizer)),
             envs,
-            world.render,
+            world,
             world.tasks("train")[: options.judge_episodes],
             1,
             sampler,
@@ -137,6 +136,6 @@ def _fingerprint(config: ConfigDict, tokenizer: Tokenizer, stage: str) -> str:
     for room in ("pretrain", "models", "trainer", "sampler", "reward", "tasks", "envs"):
         for path in sorted((package / room).rglob("*.py")):
             digest.update(path.read_bytes())
-    for name in ("losses.py", "rollouts.py"):
+    for name in ("losses.py", "rollouts.py", "dialogue.py"):
         digest.update((package / name).read_bytes())
     return digest.hexdigest()[:20]

@@ -16,7 +16,7 @@ from jax import Array
 
 from rlanything_jax.models.attention import attend_part, merge_parts
 from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import Params, block_finish, block_qkv, embed, unembed
+from rlanything_jax.models.decoder import Params, block_finish, block_qkv, embed, layer_masks, unembed
 from rlanything_jax.sampler.session import Sampled, Sampling, Sessions, sample_token
 
 
@@ -63,15 +63,17 @@ def decode_branches(
         positions = base[:, None] + offset
         own = jnp.broadcast_to(jnp.arange(room) <= offset[:, None], (b * r, t, room))
         shared = jnp.repeat(visible, t, axis=1)  # rows of a trunk in the order [R,T]
+        own_masks = layer_masks(config, own, offset, jnp.arange(room))
+        shared_masks = layer_masks(config, shared, positions.reshape(b, r * t), jnp.arange(trunk.capacity))
         x = embed(params, config, tokens)
         new_keys, new_values = [], []
         for i, layer in enumerate(params["layers"]):
             q, k, v = block_qkv(layer, config, x, positions)
             new_keys.append(jax.lax.dynamic_update_slice_in_dim(keys[i], k, start, axis=2))
             new_values.append(jax.lax.dynamic_update_slice_in_dim(values[i], v, start, axis=2))
-            mine = attend_part(q, new_keys[-1], new_values[-1], own)
+            mine = attend_part(q, new_keys[-1], new_values[-1], own_masks[i])
             flat = q.reshape(b, r * t, config.heads, config.head_dim)
-            out, lse = attend_part(flat, trunk.keys[i], trunk.values[i], shared)
+            out, lse = attend_part(flat, trunk.keys[i], trunk.values[i], shared_masks[i])
             theirs = out.reshape(q.shape), lse.reshape(b * r, t, config.heads)
             x = block_finish(layer, config, x, merge_parts(theirs, mine))
         return new_keys, new_values, x[:, -1]

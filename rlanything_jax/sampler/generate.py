@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import Params
-from rlanything_jax.models.tokenizer import END, special_id
+from rlanything_jax.dialogue import Speaker
 from rlanything_jax.sampler.session import Sampling, bucket, decode, extend, new_sessions, pad_rows, select
 
 
 def generate(
-    params: Params,
-    model: ModelConfig,
-    tokenizer: Tokenizer,
+    speaker: Speaker,
     prompts: Sequence[str],
     samples: int,
     *,
@@ -32,12 +27,10 @@ def generate(
     Prompts are read `rows` at a time, so the batch compiles once; a text that met no end is returned as far
     as it went. A prompt that is longer than the longest bucket is not read and gets no text.
     """
-    end = special_id(tokenizer, END)
+    params, model, dialogue = speaker
     texts: list[list[str]] = []
-    encoded = [
-        e.ids if len(e.ids) <= length_buckets[-1] else []
-        for e in tokenizer.encode_batch(list(prompts), add_special_tokens=False)
-    ]
+    encoded = [dialogue.open(prompt) for prompt in prompts]
+    encoded = [ids if len(ids) <= length_buckets[-1] else [] for ids in encoded]
     for at in range(0, len(encoded), rows):
         group = encoded[at : at + rows]
         width = bucket(max(map(len, group)), length_buckets)
@@ -49,7 +42,7 @@ def generate(
         sampling = Sampling(
             temperature=np.full(size, temperature, np.float32),
             budget=np.where(real, max_tokens, 0).astype(np.int32),
-            stop=np.full((size, 1), end, np.int32),
+            stop=np.tile(np.array(dialogue.stop, np.int32), (size, 1)),
             request=(first_request + at * samples + np.arange(size)).astype(np.uint32),
             seed=np.uint32(seed),
         )
@@ -57,10 +50,5 @@ def generate(
         ids, lengths = np.asarray(sampled.tokens), np.asarray(sampled.count)
         for i in range(len(group)):
             rows_of_prompt = range(i * samples, (i + 1) * samples if group[i] else i * samples)
-            texts.append(
-                [
-                    tokenizer.decode([t for t in ids[r, : lengths[r]].tolist() if t != end])
-                    for r in rows_of_prompt
-                ]
-            )
+            texts.append([dialogue.text(ids[r, : lengths[r]].tolist()) for r in rows_of_prompt])
     return texts

@@ -21,7 +21,7 @@ from jax import Array
 
 from rlanything_jax.models.attention import attend
 from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import Params, block_finish, block_qkv, embed, unembed
+from rlanything_jax.models.decoder import Params, block_finish, block_qkv, embed, layer_masks, unembed
 
 
 class Sessions(NamedTuple):
@@ -85,6 +85,12 @@ def select(sessions: Sessions, rows: Array, capacity: int) -> Sessions:
         [resize(v) for v in sessions.values],
         *(x[rows] for x in sessions[2:]),
     )
+
+
+@functools.partial(jax.jit, donate_argnames="sessions")
+def forget(sessions: Sessions, rows: Array) -> Sessions:
+    """Empties the sessions where `rows` [B] bool says so."""
+    return sessions._replace(length=jnp.where(rows, 0, sessions.length), pending=sessions.pending & ~rows)
 
 
 @functools.partial(jax.jit, static_argnames="config", donate_argnames="sessions")
@@ -189,11 +195,14 @@ def _read(
     positions = sessions.length[:, None] + offset
     # Padding and idle rows write out of range, where `drop` discards them.
     slot = jnp.where(offset < count[:, None], positions, sessions.capacity)
-    mask = jnp.arange(sessions.capacity) <= positions[:, :, None]
+    cached = jnp.arange(sessions.capacity)  # positions of the cache
+    masks = layer_masks(config, cached <= positions[:, :, None], positions, cached)
     batch, heads = jnp.arange(b)[:, None, None], jnp.arange(config.kv_heads)[None, :, None]
     x = embed(params, config, tokens)
     keys, values = [], []
-    for layer, cache_k, cache_v in zip(params["layers"], sessions.keys, sessions.values, strict=True):
+    for layer, mask, cache_k, cache_v in zip(
+        params["layers"], masks, sessions.keys, sessions.values, strict=True
+    ):
         q, k, v = block_qkv(layer, config, x, positions)
         keys.append(cache_k.at[batch, heads, slot[:, None]].set(k, mode="drop"))
         values.append(cache_v.at[batch, heads, slot[:, None]].set(v, mode="drop"))

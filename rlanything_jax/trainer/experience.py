@@ -10,42 +10,53 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlanything_jax.dialogue import Transcript
 from rlanything_jax.reward.judge import Vote
 from rlanything_jax.rollouts import Trajectory
 from rlanything_jax.trainer.batches import Piece, TrainSequence
 
 
-def policy_sequence(
+def policy_sequences(
     trajectory: Trajectory, advantage: np.ndarray, aggregation: str = "sequence"
-) -> TrainSequence:
-    """A trajectory with one advantage a step, `advantage` [T]; tokens that were read have weight 0."""
-    n = trajectory.steps[-1].end  # nothing is learned from the last observation
-    piece = Piece(trajectory.tokens[:n], [0.0] * n, [0.0] * n, trajectory.logprobs[:n])
-    for step, value in zip(trajectory.steps, advantage.tolist(), strict=False):
-        if value:
-            _fill(piece, step.start, step.end, value, aggregation)
-    return TrainSequence(piece)
+) -> list[TrainSequence]:
+    """One sequence for each of the trajectory's contexts, with one advantage a step, `advantage` [T].
+
+    Tokens that were read have weight 0.
+    """
+    sequences = []
+    for number, segment in enumerate(trajectory.segments):
+        steps = [
+            (s, a) for s, a in zip(trajectory.steps, advantage.tolist(), strict=False) if s.segment == number
+        ]
+        n = steps[-1][0].end if steps else 0  # nothing is learned from the last observation
+        piece = Piece(segment.tokens[:n], [0.0] * n, [0.0] * n, segment.logprobs[:n])
+        for step, value in steps:
+            if value:
+                _fill(piece, step.start, step.end, value, aggregation)
+        if n:
+            sequences.append(TrainSequence(piece))
+    return sequences
 
 
 def judge_sequence(
-    trajectory: Trajectory,
+    transcript: Transcript,
     votes: Sequence[Sequence[Vote]],
     advantage: np.ndarray,
-    question: int,
+    question: Sequence[int],
     aggregation: str = "sequence",
 ) -> TrainSequence:
-    """A trajectory as the trunk, its votes with nonzero `advantage` [T,M] as branches behind `question`."""
-    n = trajectory.steps[-1].point
-    trunk = Piece(trajectory.tokens[:n], [0.0] * n, [0.0] * n, [0.0] * n)
+    """An episode as the trunk, the votes with nonzero `advantage` [T,M] as branches behind `question`."""
+    tokens, points = transcript
+    n, asked = points[-1], len(question)
+    trunk = Piece(tokens[:n], [0.0] * n, [0.0] * n, [0.0] * n)
     branches = []
-    for step, values, cast in zip(trajectory.steps, advantage.tolist(), votes, strict=False):
+    for point, values, cast in zip(points, advantage.tolist(), votes, strict=False):
         for value, vote in zip(values, cast, strict=True):
             if value:
-                size = 1 + len(vote.tokens)
-                piece = Piece(
-                    [question, *vote.tokens], [0.0] * size, [0.0] * size, [0.0, *vote.logprobs], step.point
-                )
-                _fill(piece, 1, size, value, aggregation)
+                size = asked + len(vote.tokens)
+                logprobs = [*[0.0] * asked, *vote.logprobs]
+                piece = Piece([*question, *vote.tokens], [0.0] * size, [0.0] * size, logprobs, point)
+                _fill(piece, asked, size, value, aggregation)
                 branches.append(piece)
     return TrainSequence(trunk, branches)
 

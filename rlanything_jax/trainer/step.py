@@ -3,6 +3,10 @@
 `gradient` serves one micro-batch, `update` applies the sum. The weights of all micro-batches of an update add
 up to one, so that the result does not depend on how the rows were cut, and the number of micro-batches
 compiles nothing anew.
+
+A model is the union of two trees: what is trained, which is all that a state holds, and what is frozen, which
+has neither gradient nor moments. Training the whole model leaves the frozen tree empty; with adapters it is the
+base.
 """
 
 from __future__ import annotations
@@ -14,19 +18,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-import optax.contrib
 from jax import Array
 
 from rlanything_jax import losses
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params, hidden, unembed
+from rlanything_jax.models.lora import combine
 from rlanything_jax.trainer.batches import Batch, TrainSequence, attention_mask, normalise, pack
 
 Metrics = dict[str, Array]
 
+LOGITS_AT_ONCE = 2**24  # 64 MB
+# Rows may lie on many devices: of each row this many positions at once keep the products of every device large.
+POSITIONS_AT_ONCE = 16
+
 
 class TrainState(NamedTuple):
-    params: Params  # stacked
+    params: Params  # stacked; the trainable ones
     opt_state: Any
     step: Array  # [] int32 updates so far; also the weight version that the sampler records
 
@@ -80,67 +88,62 @@ def supervised_loss(logp: Array, batch: Batch, objective: Objective) -> tuple[Ar
 
 @functools.partial(jax.jit, static_argnames="config")
 def token_logprobs(params: Params, config: ModelConfig, batch: Batch, temperature: Array | float) -> Array:
-    """Log-probability of every token given those it sees before it, [R,S] float32; 0 for the first column."""
+    """Log-probability of every token given those it sees before it, [R,S] float32; 0 for the first column.
+
+    Where the logits of all positions would be more than `LOGITS_AT_ONCE`, they are computed some positions at a
+    time, and once more for the gradient.
+    """
     tokens, position = jnp.asarray(batch.tokens), jnp.asarray(batch.position)
     x = hidden(params, config, tokens, position, attention_mask(batch))
-    logits = unembed(params, config, x[:, :-1]) / temperature
-    targets = tokens[:, 1:, None]
-    logp = jnp.take_along_axis(logits, targets, axis=-1)[..., 0] - jax.nn.logsumexp(logits, axis=-1)
-    return jnp.pad(logp, ((0, 0), (1, 0)))
+
+    def logprobs(x: Array, targets: Array) -> Array:
+        logits = unembed(params, config, x) / temperature
+        target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+        return target - jax.nn.logsumexp(logits, axis=-1)
+
+    size = max(POSITIONS_AT_ONCE, LOGITS_AT_ONCE // (tokens.shape[0] * config.vocab_size))
+    return jnp.pad(_map_positions(logprobs, size, x[:, :-1], tokens[:, 1:]), ((0, 0), (1, 0)))
 
 
-def optimizer(
-    learning_rate: optax.ScalarOrSchedule,
-    *,
-    betas: tuple[float, float] = (0.9, 0.999),
-    weight_decay: float = 0.0,
-    clip: float = 1.0,
-) -> optax.GradientTransformation:
-    """AdamW behind a clip of the global norm."""
-    return optax.chain(
-        optax.clip_by_global_norm(clip),
-        optax.adamw(learning_rate, b1=betas[0], b2=betas[1], weight_decay=weight_decay),
-    )
+def _map_positions(f: Callable[..., Array], size: int, *arrays: Array) -> Array:
+    """f of arrays [R,T,...] -> [R,T], at most `size` positions at a time, each piece recomputed for its gradient."""
+    rows, length = arrays[0].shape[:2]
+    if length <= size:
+        return f(*arrays)
+    count = -(-length // size)
+    size = -(-length // count)  # equal pieces leave the least padding
 
+    def cut(x: Array) -> Array:
+        x = jnp.pad(x, ((0, 0), (0, count * size - length), *[(0, 0)] * (x.ndim - 2)))
+        return x.reshape(rows, count, size, *x.shape[2:]).swapaxes(0, 1)
 
-def muon(learning_rate: optax.Schedule, *, clip: float = 1.0) -> optax.GradientTransformation:
-    """Muon for the layers' matrices, AdamW at 0.3 times its rate for the rest; for training from scratch.
-
-    On the household demonstrations, 350 updates left a held-out loss of 0.28 where AdamW left 0.32 (one seed).
-    """
-
-    def dimensions(params: Params) -> Any:
-        matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)  # [L,in,out], stacked
-        return jax.tree.map(lambda x: matrix if x.ndim == 3 else None, params)
-
-    return optax.chain(
-        optax.clip_by_global_norm(clip),
-        optax.contrib.muon(
-            learning_rate,
-            adam_learning_rate=lambda step: 0.3 * learning_rate(step),
-            adam_b2=0.98,
-            weight_decay=0.01,
-            muon_weight_dimension_numbers=dimensions,
-        ),
-    )
+    pieces = jax.lax.map(jax.checkpoint(lambda piece: f(*piece), prevent_cse=False), tuple(map(cut, arrays)))
+    return pieces.swapaxes(0, 1).reshape(rows, count * size)[:, :length]
 
 
 def init_state(params: Params, tx: optax.GradientTransformation) -> TrainState:
-    """A fresh state on a copy of `params`: updates are in place, and several models may start alike."""
+    """A fresh state on a copy of the trainable `params`: updates are in place, and several models may start alike."""
     params = jax.tree.map(jnp.copy, params)
     return TrainState(params, tx.init(params), jnp.zeros((), jnp.int32))
 
 
 @functools.partial(jax.jit, static_argnames=("config", "loss_fn"))
 def gradient(
-    params: Params, config: ModelConfig, batch: Batch, objective: Objective, loss_fn: LossFn
+    trainable: Params,
+    frozen: Params,
+    config: ModelConfig,
+    batch: Batch,
+    objective: Objective,
+    loss_fn: LossFn,
 ) -> tuple[Params, Metrics]:
-    """The gradient and the metrics of one micro-batch."""
+    """The gradient of the trainable parameters and the metrics of one micro-batch, float32: they are summed."""
 
-    def loss(params: Params) -> tuple[Array, Metrics]:
-        return loss_fn(token_logprobs(params, config, batch, objective.temperature), batch, objective)
+    def loss(trainable: Params) -> tuple[Array, Metrics]:
+        logp = token_logprobs(combine(frozen, trainable), config, batch, objective.temperature)
+        return loss_fn(logp, batch, objective)
 
-    return jax.grad(loss, has_aux=True)(params)
+    gradient, metrics = jax.grad(loss, has_aux=True)(trainable)
+    return jax.tree.map(lambda g: g.astype(jnp.float32), gradient), metrics
 
 
 @functools.partial(jax.jit, donate_argnums=0)
@@ -158,6 +161,7 @@ def update(state: TrainState, gradient: Params, tx: optax.GradientTransformation
 
 def train(
     state: TrainState,
+    frozen: Params,
     config: ModelConfig,
     tx: optax.GradientTransformation,
     batches: Sequence[Batch],
@@ -165,9 +169,9 @@ def train(
     loss_fn: LossFn,
 ) -> tuple[TrainState, Metrics]:
     """One optimizer update from one or more micro-batches."""
-    total = gradient(state.params, config, batches[0], objective, loss_fn)
+    total = gradient(state.params, frozen, config, batches[0], objective, loss_fn)
     for batch in batches[1:]:
-        total = add(total, gradient(state.params, config, batch, objective, loss_fn))
+        total = add(total, gradient(state.params, frozen, config, batch, objective, loss_fn))
     summed, metrics = total
     state, norm = update(state, summed, tx)
     return state, metrics | {"grad_norm": norm}
@@ -175,6 +179,7 @@ def train(
 
 def train_epoch(
     state: TrainState,
+    frozen: Params,
     config: ModelConfig,
     tx: optax.GradientTransformation,
     sequences: Sequence[TrainSequence],
@@ -187,6 +192,7 @@ def train_epoch(
     """One pass of reinforcement learning over sampled sequences, in `updates` optimizer updates.
 
     Args:
+      frozen: the parameters beside the trained ones; empty when the whole model is trained.
       sequences: in random order; cut into `updates` groups of equal size.
       tokens_per_batch: size of a micro-batch, rows times row length.
       lengths: the row lengths to choose from.
@@ -201,13 +207,14 @@ def train_epoch(
     ]
     groups = [batches for batches in groups if batches]
     # The first update starts at the parameters that the others compare with.
+    before = combine(frozen, state.params)
     groups[1:] = [
-        [b._replace(old=token_logprobs(state.params, config, b, objective.temperature)) for b in batches]
+        [b._replace(old=token_logprobs(before, config, b, objective.temperature)) for b in batches]
         for batches in groups[1:]
     ]
     collected = []
     for i, batches in enumerate(groups):
         loss_fn = policy_loss if i else on_policy_loss
-        state, metrics = train(state, config, tx, batches, objective, loss_fn)
+        state, metrics = train(state, frozen, config, tx, batches, objective, loss_fn)
         collected.append(metrics)
     return state, {k: sum(float(m[k]) for m in collected) / len(collected) for k in (collected or [{}])[0]}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from rlanything_jax.models.attention import attend, attend_part, merge_parts
+from rlanything_jax.models.attention import attend, attend_part, merge_parts, within
 
 B, T, S, N, K, H = 2, 3, 10, 4, 2, 6
 
@@ -56,3 +56,19 @@ def test_a_query_that_sees_nothing_gets_a_finite_mean(inputs) -> None:
     out = attend(q, k, v, jnp.zeros_like(mask))
     expected = np.repeat(v.mean(axis=2), N // K, axis=1)[:, None]  # of its own key head
     np.testing.assert_allclose(out, np.broadcast_to(expected, out.shape), rtol=1e-5, atol=1e-6)
+
+
+def test_a_window_counts_the_position_itself() -> None:
+    position = np.array([0, 1, 2, 3, 2, 3])  # a trunk of four, and a branch that left it after two
+    mask = np.tril(np.ones((6, 6), bool))
+    np.testing.assert_array_equal(
+        within(mask, position, position, 2).astype(int),
+        [
+            [1, 0, 0, 0, 0, 0],
+            [1, 1, 0, 0, 0, 0],
+            [0, 1, 1, 0, 0, 0],
+            [0, 0, 1, 1, 0, 0],
+            [0, 1, 1, 1, 1, 0],
+            [0, 0, 1, 1, 1, 1],
+        ],
+    )

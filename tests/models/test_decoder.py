@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 
 from rlanything_jax.models import ModelConfig, Params, init, logits, unstack
+from rlanything_jax.models.config import REMAT
 from rlanything_jax.models.decoder import hidden, unembed
+from rlanything_jax.sampler import Sampling, decode_branches, extend, new_sessions
+from rlanything_jax.trainer.batches import Piece, TrainSequence, attention_mask, pack
 
 TINY = ModelConfig(vocab_size=40, embed_dim=16, layers=2, heads=4, kv_heads=4, head_dim=8, ff_dim=24)
 VARIANTS = {
     "llama, tied": {"scale_embeddings": True, "rope_theta": 500.0},
     "qwen2, grouped heads and biases": {"kv_heads": 2, "qkv_bias": True},
     "qwen3, one kv head, normed and untied": {"kv_heads": 1, "qk_norm": True, "tie_embeddings": False},
+    "a window in the second layer": {"sliding_window": 3, "sliding_layers": (1,)},
 }
 
 
@@ -54,11 +58,12 @@ def reference(params: Params, c: ModelConfig, tokens: np.ndarray) -> np.ndarray:
         q, k = rotate(q, c.rope_theta), rotate(k, c.rope_theta)
         attended = np.zeros_like(q)
         for t in range(s):
+            seen = slice(max(0, t + 1 - c.sliding_window) if i in c.sliding_layers else 0, t + 1)
             for n in range(c.heads):
                 group = n * c.kv_heads // c.heads
-                scores = k[: t + 1, group] @ q[t, n] / np.sqrt(c.head_dim)
+                scores = k[seen, group] @ q[t, n] / np.sqrt(c.head_dim)
                 weights = np.exp(scores - scores.max())
-                attended[t, n] = weights @ v[: t + 1, group] / weights.sum()
+                attended[t, n] = weights @ v[seen, group] / weights.sum()
         x = x + attended.reshape(s, -1) @ w["wo"]["kernel"]
         y = rms(x, w["ff_norm"]["scale"], c.norm_eps)
         gate = y @ w["w_gate"]["kernel"]
@@ -103,7 +108,51 @@ def test_a_token_changes_nothing_before_it(tokens: np.ndarray) -> None:
     assert np.abs(before[:, 4:] - after[:, 4:]).max(axis=-1).min() > 1e-3
 
 
-def test_options_of_speed_and_memory_change_neither_logits_nor_gradients() -> None:
+WINDOWED = dataclasses.replace(TINY, sliding_window=3, sliding_layers=(1,))
+
+
+def test_a_packed_tree_under_a_window_gives_the_logits_of_each_branch_alone() -> None:
+    params = random_params(WINDOWED)
+    rng = np.random.default_rng(2)
+    trunk, branch = (rng.integers(0, 40, n).tolist() for n in (8, 4))
+    point = 5
+
+    def piece(tokens: list[int], point: int = 0) -> Piece:
+        return Piece(tokens, [1.0] * len(tokens), [0.0] * len(tokens), [0.0] * len(tokens), point)
+
+    tree = TrainSequence(piece(trunk), [piece(branch, point)])
+    (batch,) = pack([TrainSequence(piece(trunk[:3])), tree], tokens=16, lengths=(16,))
+    x = hidden(params, WINDOWED, batch.tokens, batch.position, attention_mask(batch))
+    got = np.asarray(unembed(params, WINDOWED, x))[0]
+    np.testing.assert_allclose(got[:8], reference(params, WINDOWED, np.array(trunk)), rtol=2e-4, atol=2e-4)
+    alone = reference(params, WINDOWED, np.array(trunk[:point] + branch))
+    np.testing.assert_allclose(got[8:12], alone[point:], rtol=2e-4, atol=2e-4)
+
+
+def test_sampled_branches_under_a_window_follow_the_full_forward_pass() -> None:
+    """The window reaches into the trunk for the first tokens of a branch, and ends within the branch for the last."""
+    params = random_params(WINDOWED)
+    layers, trunk = unstack(params, WINDOWED), np.arange(9)[None] % 40
+    question, points, chunk = np.array([3, 11], np.int32), np.array([[4, 9]], np.int32), 4
+    sessions = extend(layers, WINDOWED, new_sessions(WINDOWED, 1, 12), trunk, np.array([9]))
+    how = Sampling(
+        np.ones(2, np.float32),
+        np.full(2, chunk),
+        np.full((2, 1), -1),
+        np.arange(2, dtype=np.uint32),
+        np.uint32(0),
+    )
+    sampled = decode_branches(layers, WINDOWED, sessions, points, question, how, chunk)
+    for row, point in enumerate(points[0]):
+        text = np.concatenate([trunk[0, :point], question, sampled.tokens[row]])
+        scores = reference(params, WINDOWED, text)[point + 1 : -1]
+        logp = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+        expected = np.take_along_axis(logp, text[point + 2 :, None], -1)[:, 0]
+        np.testing.assert_allclose(sampled.logprobs[row], expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("remat", [name for name in REMAT if name != "none"])
+def test_options_of_speed_and_memory_change_neither_logits_nor_gradients(remat: str) -> None:
     params = random_params(TINY)
     tokens = np.arange(6)[None]
     position, mask = tokens, np.tril(np.ones((1, 6, 6), bool))
@@ -113,7 +162,7 @@ def test_options_of_speed_and_memory_change_neither_logits_nor_gradients() -> No
 
     compute = jax.jit(jax.value_and_grad(loss), static_argnums=1)
     plain = compute(params, TINY)
-    other = compute(params, dataclasses.replace(TINY, scan_unroll=2, remat=True))
+    other = compute(params, dataclasses.replace(TINY, scan_unroll=2, remat=remat))
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * float(np.abs(a).max()))
 
@@ -136,3 +185,13 @@ def test_unstacked_layers_are_the_stacked_ones() -> None:
     assert len(layers) == TINY.layers
     for i, layer in enumerate(layers):
         np.testing.assert_array_equal(layer["w_up"]["kernel"], params["layers"]["w_up"]["kernel"][i])
+
+
+def test_bfloat16_activations_over_float32_parameters_give_nearly_the_same_logits(tokens: np.ndarray) -> None:
+    params, mask = random_params(TINY), np.ones(tokens.shape, bool)
+    params = jax.tree.map(lambda x: x * 0.3 if x.ndim > 2 else x, params)
+    mixed = dataclasses.replace(TINY, dtype="bfloat16", param_dtype="float32")
+    got, expected = logits(params, mixed, tokens, mask), logits(params, TINY, tokens, mask)
+    assert got.dtype == np.float32
+    difference = np.abs(np.asarray(got) - expected).max()
+    assert 0 < difference < 0.05 * np.abs(expected).max()

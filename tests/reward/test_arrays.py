@@ -3,19 +3,23 @@
 import numpy as np
 import pytest
 
+from rlanything_jax.dialogue import WordDialogue
+from rlanything_jax.models.tokenizer import build_tokenizer
 from rlanything_jax.reward.arrays import to_arrays
 from rlanything_jax.reward.judge import Vote
 from rlanything_jax.rollouts import Step, Trajectory
 from rlanything_jax.tasks.task import Task
 
+DIALOGUE = WordDialogue(build_tokenizer(["put a mug"], []))
+
 
 def episode(labels: list[int | None], *, won: bool = False, error: str | None = None) -> Trajectory:
-    steps = [Step("", "", 0, 1, label=label) for label in labels]
-    return Trajectory(Task("t", "w", "", {}), 0, 0, steps=steps, won=won, error=error)
+    steps = [Step("", "", "", 0, 0, 1, label=label) for label in labels]
+    return Trajectory(Task("t", "w", "", {}), 0, 0, DIALOGUE, steps=steps, won=won, error=error)
 
 
 def votes(*steps: list[int]) -> list[list[Vote]]:
-    return [[Vote("", score, [], []) for score in scores] for scores in steps]
+    return [[Vote("", score, "", [], []) for score in scores] for scores in steps]
 
 
 def test_arrays_are_padded_to_the_configured_size() -> None:

@@ -1,12 +1,14 @@
 """One-turn generation: how often prompts are read, and what each sample depends on."""
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from rlanything_jax.dialogue import Speaker, WordDialogue
 from rlanything_jax.models import ModelConfig, Params
 from rlanything_jax.models.tokenizer import build_tokenizer
 from rlanything_jax.sampler.generate import generate
@@ -25,9 +27,11 @@ def tokenizer(model: ModelConfig) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def sample(params: Params, model: ModelConfig, tokenizer: Tokenizer) -> Any:
+    speaker = Speaker(params, model, WordDialogue(tokenizer))
+
     def sample(prompts: list[str], samples: int = SAMPLES, **options: Any) -> list[list[str]]:
         how = dict(temperature=1.0, max_tokens=6, length_buckets=(8,), seed=0, rows=ROWS) | options
-        return generate(params, model, tokenizer, prompts, samples, **how)
+        return generate(speaker, prompts, samples, **how)
 
     return sample
 
@@ -75,24 +79,19 @@ def test_greedy_samples_are_equal(sample: Any) -> None:
 def test_the_end_token_ends_the_text_and_is_not_part_of_it(
     params: Params, model: ModelConfig, tokenizer: Tokenizer
 ) -> None:
-    class Ids:
-        """The tokenizer with another end token, that leaves ids as they are."""
+    class Ids(WordDialogue):
+        """With another end, and ids for texts."""
 
         def __init__(self, end: int) -> None:
-            self.end = end
+            super().__init__(tokenizer)
+            self.stop = (end,)
 
-        def token_to_id(self, name: str) -> int:
-            return self.end
-
-        def encode_batch(self, texts: list[str], **options: Any) -> Any:
-            return tokenizer.encode_batch(texts, **options)
-
-        def decode(self, ids: list[int]) -> list[int]:
-            return ids
+        def text(self, written: Sequence[int]) -> Any:
+            return [i for i in written if i not in self.stop]
 
     def sample(end: int) -> Any:
         how = dict(temperature=1.0, max_tokens=6, length_buckets=(8,), seed=0, rows=ROWS)
-        return generate(params, model, Ids(end), PROMPTS, SAMPLES, **how)
+        return generate(Speaker(params, model, Ids(end)), PROMPTS, SAMPLES, **how)
 
     full = sample(-1)
     assert {len(ids) for of_prompt in full for ids in of_prompt} == {6}

@@ -10,9 +10,10 @@ import pytest
 from jax import numpy as jnp
 
 from rlanything_jax.trainer.checkpoints import Checkpoints
-from rlanything_jax.trainer.step import TrainState, init_state, optimizer
+from rlanything_jax.trainer.optimizers import optimizer
+from rlanything_jax.trainer.step import TrainState, init_state
 
-ADAM = optimizer(0.01)
+ADAM = optimizer(0.01, master_weights=True)
 HOST = {"iteration": 3, "tasks": [{"id": "a", "spec": {"n": [1, 2.5, None, True]}}], "text": "é\n"}
 
 

@@ -1,7 +1,6 @@
 """The train step against batches of one plain sequence each, and updates written out by hand.
 
-Not applicable here: a schedule sized for another number of steps (case 25), since the step knows no number of
-steps.
+A schedule sized for another number of steps (case 25) is in `test_optimizers`: the step knows no number of steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from jax import numpy as jnp
 from rlanything_jax.models import ModelConfig, Params, unstack
 from rlanything_jax.sampler import Sampling, decode, extend, new_sessions
 from rlanything_jax.trainer.batches import Batch, Piece, TrainSequence, normalise, pack
+from rlanything_jax.trainer.optimizers import optimizer
 from rlanything_jax.trainer.step import (
     Objective,
     TrainState,
@@ -23,7 +23,6 @@ from rlanything_jax.trainer.step import (
     gradient,
     init_state,
     on_policy_loss,
-    optimizer,
     policy_loss,
     supervised_loss,
     token_logprobs,
@@ -88,9 +87,9 @@ def summed(
     loss: Any = on_policy_loss,
     how: Objective | None = None,
 ) -> tuple[Params, dict[str, Any]]:
-    total = gradient(params, model, batches[0], how or Objective(), loss)
+    total = gradient(params, {}, model, batches[0], how or Objective(), loss)
     for batch in batches[1:]:
-        total = add(total, gradient(params, model, batch, how or Objective(), loss))
+        total = add(total, gradient(params, {}, model, batch, how or Objective(), loss))
     return total
 
 
@@ -276,7 +275,7 @@ def epoch(
 ) -> tuple[TrainState, dict[str, float]]:
     how = how or Objective()
     return train_epoch(
-        state, model, tx, sequences, how, updates=updates, tokens_per_batch=tokens, lengths=(LENGTH,)
+        state, {}, model, tx, sequences, how, updates=updates, tokens_per_batch=tokens, lengths=(LENGTH,)
     )
 
 
@@ -385,7 +384,7 @@ def test_supervised_training_fits_its_examples(state: Any, model: ModelConfig) -
     batches = packed(normalise([played(1), played(2)]))
     got, losses = state(ADAM), []
     for _ in range(12):
-        got, metrics = train(got, model, ADAM, batches, Objective(), supervised_loss)
+        got, metrics = train(got, {}, model, ADAM, batches, Objective(), supervised_loss)
         losses.append(float(metrics["loss"]))
     assert losses[-1] < losses[0] / 2
     assert losses[0] > 3 and float(metrics["likelihood"]) > 0.1
@@ -395,6 +394,6 @@ def test_the_gradient_norm_is_that_before_the_clip(state: Any, model: ModelConfi
     sequences = normalise([played(1)])
     sequences[0].trunk.advantage = [1000 * a for a in sequences[0].trunk.advantage]
     grads, _ = summed(state().params, model, packed(sequences))
-    _, metrics = train(state(ADAM), model, ADAM, packed(sequences), Objective(), on_policy_loss)
+    _, metrics = train(state(ADAM), {}, model, ADAM, packed(sequences), Objective(), on_policy_loss)
     assert float(metrics["grad_norm"]) == pytest.approx(float(optax.tree.norm(grads)), rel=1e-5)
     assert float(metrics["grad_norm"]) > 1.0

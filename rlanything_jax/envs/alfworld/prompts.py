@@ -102,13 +102,31 @@ RATIONALES = {
 }
 
 
+SYSTEM = QUESTION = ""  # the models of these words are trained on them, not told
+
+
+def engine_text(observation: Observation, first: bool) -> str:
+    """What the engine says, without its banner and its own words for the task."""
+    text = observation.text.removeprefix(_BANNER) if first else observation.text
+    return text.partition("\n\nYour task is to:")[0].strip()
+
+
 def render(observation: Observation, task: Task, first: bool) -> str:
     """What the policy reads before it acts: the engine's text, the task, and what it holds."""
-    text = observation.text.removeprefix(_BANNER) if first else observation.text
-    text = text.partition("\n\nYour task is to:")[0].strip()
+    text = engine_text(observation, first)
     at = observation.info.get("at") or "the middle"
     holding = observation.info.get("holding") or "nothing"
     return f"{text}\nTask: {task.instruction} At {at} Holding {holding}.\n> "
+
+
+def action(response: str, observation: Observation) -> str:
+    """The action that a response means: itself."""
+    return response
+
+
+def edit(response: str) -> str:
+    """The edit that a rewriter's response means: itself."""
+    return response
 
 
 def rewrite_prompt(game: Game, direction: str, critique: str) -> str:

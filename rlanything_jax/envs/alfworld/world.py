@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlanything_jax.envs.alfworld import prompts
+from rlanything_jax.envs.alfworld import chat, prompts
 from rlanything_jax.envs.alfworld.demonstrations import AlfworldTeacher
 from rlanything_jax.envs.alfworld.edit import TaskEdit, fingerprint
 from rlanything_jax.envs.alfworld.env import AlfworldEnv
@@ -23,6 +23,7 @@ from rlanything_jax.envs.base import Observation, Refused
 from rlanything_jax.tasks.task import Task
 
 _CORPUS_GAMES = 600  # stored games that are read for their words
+_STYLES: dict[str, Any] = {"words": prompts, "chat": chat}
 _INSTRUCTION = re.compile(rb'Your task is to: (.*?)\\"')
 
 
@@ -32,7 +33,8 @@ class AlfworldWorld:
 
     Generated ones: `games` says how many there are of each split; each draws one of `kinds`, mappings of
     `generate.Knobs` fields that override `knobs`, in proportion to its 'weight' (1 where it has none).
-    Games differ from one `seed` to the next.
+    Games differ from one `seed` to the next. `style` is that of the texts: 'words' for word-level models,
+    'chat' for chat models.
     """
 
     data: str | None = None
@@ -44,8 +46,23 @@ class AlfworldWorld:
     seed: int = 0
     max_steps: int = 50
     labels: bool = False
+    style: str = "words"
     name: str = "alfworld"
     phrases: Sequence[str] = prompts.PHRASES
+
+    def __post_init__(self) -> None:
+        if self.style not in _STYLES:
+            raise ValueError(f"style={self.style!r} is unknown: choose one of {', '.join(_STYLES)}")
+
+    @property
+    def system(self) -> str:
+        """What a chat model is told before all else."""
+        return _STYLES[self.style].SYSTEM
+
+    @property
+    def question(self) -> str:
+        """What a chat model is asked about a step that it judges."""
+        return _STYLES[self.style].QUESTION
 
     def tasks(self, split: str) -> list[Task]:
         """The tasks of a split in a fixed order. FileNotFoundError where `data` has no games for it."""
@@ -95,11 +112,19 @@ class AlfworldWorld:
 
     def render(self, observation: Observation, task: Task, first: bool) -> str:
         """What the policy reads before it acts."""
-        return prompts.render(observation, task, first)
+        return _STYLES[self.style].render(observation, task, first)
+
+    def action(self, response: str, observation: Observation) -> str:
+        """The command that a response means."""
+        return _STYLES[self.style].action(response, observation)
 
     def rewrite_prompt(self, task: Task, direction: str, critique: str) -> str:
         """What the rewriter reads."""
-        return prompts.rewrite_prompt(self.game(task), direction, critique)
+        return _STYLES[self.style].rewrite_prompt(self.game(task), direction, critique)
+
+    def edit(self, response: str) -> str:
+        """The text of the `TaskEdit` that a rewriter's response means."""
+        return _STYLES[self.style].edit(response)
 
     def corpus(self) -> list[str]:
         """Texts with every word of this world, for a tokenizer: of all generated games, of a sample of stored ones."""

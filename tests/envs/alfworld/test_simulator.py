@@ -427,8 +427,16 @@ def test_what_is_held_and_what_did_nothing_is_told_beside_the_text() -> None:
     env = AlfworldEnv(GAME)
     env.reset()
     assert env.step("go to table 1").info == {"holding": "", "admissible": True, "at": "table 1"}
-    assert env.step("take knife 1 from table 1").info == {"holding": "knife 1", "admissible": True, "at": "table 1"}
-    assert env.step("take box 1 from table 1").info == {"holding": "knife 1", "admissible": False, "at": "table 1"}
+    assert env.step("take knife 1 from table 1").info == {
+        "holding": "knife 1",
+        "admissible": True,
+        "at": "table 1",
+    }
+    assert env.step("take box 1 from table 1").info == {
+        "holding": "knife 1",
+        "admissible": False,
+        "at": "table 1",
+    }
 
 
 def test_labels_come_with_steps_only_where_asked_for() -> None:
