@@ -31,18 +31,13 @@ def get_config() -> ConfigDict:
     config.world.labels = True  # ground truth of each step, to measure the judge by
     config.world.games = {"train": 256, "valid_seen": 128, "valid_unseen": 128}  # generated games
     config.world.knobs = {"receptacles": 6, "objects": 4}  # of generated games, see envs/alfworld/generate.py
-    config.world.kinds = (
-        tuple(  # five of the six task types; two things to find and carry are beyond these models
-            {"task_type": task_type, "hint": hint, "weight": 1 if hint else 3}
-            for task_type in (
-                "pick_and_place_simple",
-                "look_at_obj_in_light",
-                "pick_clean_then_place_in_recep",
-                "pick_heat_then_place_in_recep",
-                "pick_cool_then_place_in_recep",
-            )
-            for hint in (False, True)
-        )
+    # Five of the six task types; two things to find and carry are beyond these models.
+    types = ("pick_and_place_simple", "look_at_obj_in_light", "pick_clean_then_place_in_recep")
+    types += ("pick_heat_then_place_in_recep", "pick_cool_then_place_in_recep")
+    config.world.kinds = tuple(
+        {"task_type": task_type, "hint": hint, "weight": 1 if hint else 3}
+        for task_type in types
+        for hint in (False, True)
     )
     config.world.seed = 0
     config.world.workers = 0  # environment processes; 0: in this process

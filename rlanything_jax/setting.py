@@ -8,10 +8,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from rlanything_jax.dialogue import ChatDialogue
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.envs.registry import world_maker
 from rlanything_jax.loop import Setting, State
-from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.models import Model, ModelConfig
+from rlanything_jax.models.lora import merge
 from rlanything_jax.models.tokenizer import build_tokenizer
 from rlanything_jax.pretrain.warm_start import warm_start
 from rlanything_jax.reward.judge import JudgeConfig
@@ -85,6 +87,18 @@ def restore(checkpoints: Checkpoints, setting: Setting, state: State) -> None:
     state.iteration, arrays, host = checkpoints.restore({"policy": state.policy, "judge": state.judge})
     state.policy, state.judge = arrays["policy"], arrays["judge"]
     state.tasks = TaskPool.from_json(host["tasks"], fingerprint=setting.world.fingerprint)
+
+
+def trained_model(setting: Setting, state: State, name: str) -> Model:
+    """The 'policy' or 'judge' as it is now, adapters merged into their base.
+
+    Raises ValueError for models out of a warm start, whose word-level tokenizer no other library has.
+    """
+    role, trained = (setting.policy, state.policy) if name == "policy" else (setting.judge, state.judge)
+    if not isinstance(role.dialogue, ChatDialogue):
+        raise ValueError("models out of a warm start have a word-level tokenizer and are not exported")
+    chat = role.dialogue.chat
+    return Model(role.model, merge(role.frozen, trained.params), chat.tokenizer, chat)
 
 
 def _tuples(options: ConfigDict, *names: str) -> dict[str, Any]:

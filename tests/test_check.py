@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.mark.parametrize("path", sorted(p.relative_to(ROOT) for p in ROOT.glob("configs/*.py")), ids=str)
 def test_the_configs_of_the_repository_pass(read_config: Callable[[Path], ConfigDict], path: Path) -> None:
-    check(read_config(path))
+    config = read_config(path)
+    for role in config.get("checkpoint", {}):
+        config.checkpoint[role] = "FOLDER"  # the one thing that only the user can know
+    check(config)
 
 
 def test_the_tiny_config_passes(tiny: ConfigDict) -> None:

@@ -37,7 +37,7 @@ def test_panels_are_played_as_they_say(
     play = evaluation.rollout
 
     def rollout(*args, **kwargs):
-        tasks, n, sampler = args[5:8]
+        tasks, n, sampler = args[3:6]
         played.append((tasks, n, sampler.temperature, kwargs["seed"]))
         episodes = play(*args, **kwargs)
         for i, trajectory in enumerate(episodes):

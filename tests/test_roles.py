@@ -13,11 +13,10 @@ from ml_collections import ConfigDict
 from rlanything_jax import train as training
 from rlanything_jax.check import check
 from rlanything_jax.dialogue import Exchange
-from rlanything_jax.export import export
 from rlanything_jax.loop import Setting, State, iterate
 from rlanything_jax.models import from_pretrained, logits, save_pretrained
 from rlanything_jax.rollouts import Trajectory, rollout
-from rlanything_jax.setting import open_run, restore
+from rlanything_jax.setting import open_run, restore, trained_model
 from rlanything_jax.trainer.batches import normalise, pack
 from rlanything_jax.trainer.checkpoints import Checkpoints
 from rlanything_jax.trainer.experience import judge_sequence, policy_sequences
@@ -171,10 +170,10 @@ def test_the_program_runs_saves_and_resumes_on_a_checkpoint(make_tiny_chat: Make
     assert [row["iteration"] for row in rows] == [0, 1]
 
     # What was trained, merged: it answers as base and adapters do, and another run may begin with it.
-    assert export(config, str(tmp_path), "policy", str(tmp_path / "out")) == 2
-    exported = from_pretrained(tmp_path / "out")
     with open_run(config, ignore) as (setting, state):
         restore(Checkpoints(str(tmp_path)), setting, state)
+        save_pretrained(trained_model(setting, state, "policy"), tmp_path / "out")
+        exported = from_pretrained(tmp_path / "out")
         params = combine(setting.policy.frozen, state.policy.params)
         assert any(
             np.asarray(x).any() for x in jax.tree.leaves(state.policy.params["layers"]["wq"]["lora_b"])

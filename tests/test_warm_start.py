@@ -27,7 +27,7 @@ class Bench:
         self.kill_at: int | None = None
         monkeypatch.setattr(module, "fit", self._fit)
         # Of the judge's episodes only the number matters here.
-        monkeypatch.setattr(module, "rollout", lambda *args, **kwargs: list(args[5]))
+        monkeypatch.setattr(module, "rollout", lambda *args, **kwargs: list(args[3]))
         monkeypatch.setattr(module, "judge_examples", lambda *args, **kwargs: iter(()))
 
     def _fit(self, params: Params, model, examples, *, steps: int, **options) -> Params:
@@ -40,7 +40,13 @@ class Bench:
         self.steps = []
         s = self.setting
         return warm_start(
-            self.config, s.world, s.envs, s.tokenizer, s.model, s.sampler, lambda name, done, total: None
+            self.config,
+            s.world,
+            s.envs,
+            s.policy.dialogue.tokenizer,
+            s.policy.model,
+            s.sampler,
+            lambda name, done, total: None,
         )
 
 
@@ -65,7 +71,13 @@ def test_a_second_run_trains_nothing_and_finds_the_same(
     monkeypatch.setattr(module, "fit", fail)
     s = setting
     found = warm_start(
-        make_tiny(), s.world, s.envs, s.tokenizer, s.model, s.sampler, lambda name, done, total: None
+        make_tiny(),
+        s.world,
+        s.envs,
+        s.policy.dialogue.tokenizer,
+        s.policy.model,
+        s.sampler,
+        lambda name, done, total: None,
     )
     assert same(found["policy"], state.policy.params)
     assert same(found["judge"], state.judge.params)

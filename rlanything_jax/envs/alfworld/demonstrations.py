@@ -45,20 +45,14 @@ def demonstrate(game: Game, rng: random.Random, *, max_steps: int, noise: float)
 
 
 def _random_action(game: Game, observation: Observation, rng: random.Random) -> str:
-    """An admissible action, or a verb put to any names of the room, which mostly does nothing."""
+    """An admissible action, or a verb put to any place of the room, which mostly does nothing.
+
+    What is not there is never taken: models that see it done take things blindly, and stop to take any when that is punished.
+    """
     if rng.random() < 0.4:
         return rng.choice([a for a in observation.admissible if a not in ("help", "look", "inventory")])
     place = rng.choice(game.receptacles).name
-    thing = rng.choice(game.objects).name
-    return rng.choice(
-        [
-            f"go to {place}",
-            f"open {place}",
-            f"close {place}",
-            f"take {thing} from {place}",
-            f"move {thing} to {place}",
-        ]
-    )
+    return rng.choice([f"go to {place}", f"open {place}", f"close {place}", f"examine {place}"])
 
 
 def explain(actions: Sequence[str], admissible: bool, verdict: int) -> str:

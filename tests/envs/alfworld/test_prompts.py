@@ -13,7 +13,7 @@ from rlanything_jax.envs.alfworld.prompts import PHRASES, RATIONALES, render, re
 from rlanything_jax.envs.alfworld.world import AlfworldWorld
 from rlanything_jax.envs.base import Refused
 from rlanything_jax.models.tokenizer import END, JUDGE, PAD, build_tokenizer
-from rlanything_jax.reward.judge import format_verdict
+from rlanything_jax.reward.verdicts import format_verdict
 from rlanything_jax.tasks.critique import summarise
 from rlanything_jax.tasks.task import Task
 
