@@ -137,7 +137,7 @@ def test_a_second_update_of_adapters_compares_with_the_whole_model(
 def test_adapters_learn(adapters: tuple[Params, Params], model: ModelConfig) -> None:
     frozen, start = adapters
     got, losses = init_state(start, ADAM), []
-    for _ in range(12):
+    for _ in range(24):
         got, metrics = train(got, frozen, model, ADAM, batches(1, 2), Objective(), supervised_loss)
         losses.append(float(metrics["loss"]))
     assert losses[-1] < losses[0] / 2
