@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
         with Display(1) as display, open_run(config, display.phase) as (setting, state):
             restore(checkpoints, setting, state)
             metrics, _ = evaluate(setting, state.policy.params, display.phase, panels)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, ImportError) as error:
         sys.exit(f"error: {error}")
     table = Table("", "", box=None, title=f"after {state.iteration} iterations", title_justify="left")
     for name, value in metrics.items():
