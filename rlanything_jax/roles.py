@@ -69,12 +69,8 @@ def cast_words(
 def cast_checkpoints(config: ConfigDict, world: World) -> Cast:
     """Chat models from `config.checkpoint`, each loaded once.
 
-    Raises ValueError for a role without a checkpoint, a checkpoint without a chat template, and whatever `from_pretrained` and
-    `init_adapters` find wrong.
+    Raises ValueError for a checkpoint without a chat template, and whatever `from_pretrained` and `init_adapters` find wrong.
     """
-    for name, path in config.checkpoint.items():
-        if not path:
-            raise ValueError(f"config.checkpoint.{name} is empty: name a checkpoint folder or a .gguf file")
 
     @functools.cache
     def load(path: str) -> Model:

@@ -12,6 +12,7 @@ uses that to turn the tests of a data set into calls and statements about what t
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 import math
 import operator
@@ -43,29 +44,9 @@ class _Return(Exception):
         self.value = value
 
 
-BUILTINS = {
-    function.__name__: function
-    for function in (
-        *(
-            abs,
-            all,
-            any,
-            bool,
-            chr,
-            dict,
-            divmod,
-            enumerate,
-            float,
-            frozenset,
-            int,
-            isinstance,
-            len,
-            list,
-            max,
-        ),
-        *(min, ord, range, reversed, round, set, sorted, str, sum, tuple, zip),
-    )
-} | {"print": lambda *values: None}
+_BUILTINS = """abs all any bool chr dict divmod enumerate float frozenset int isinstance len list max min ord range reversed
+round set sorted str sum tuple zip"""
+BUILTINS = {name: getattr(builtins, name) for name in _BUILTINS.split()} | {"print": lambda *values: None}
 
 BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
