@@ -27,6 +27,9 @@ def get_config() -> ConfigDict:
     config.record_rollouts = 1
     config.tensorboard = True
 
+    # Devices along each axis of the mesh; -1 is what the others leave. `tensor` times `expert` must fit one host.
+    config.mesh = ConfigDict({"data": 1, "fsdp": -1, "tensor": 4, "sequence": 1, "expert": 1})
+
     config.checkpoint = ConfigDict({"policy": "", "judge": "", "rewriter": ""})
 
     config.model = ConfigDict()
@@ -47,8 +50,12 @@ def get_config() -> ConfigDict:
     config.world.step_timeout_s = 10.0
     config.world.reset_timeout_s = 60.0
 
+    config.reward = "verdicts"  # the reward model judges steps; "unit_tests": it writes tests for programs
+
     config.feedback = ConfigDict()
+    config.feedback.outcome = "won"  # what O is: whether the task was "won", or the environment's "score"
     config.feedback.lam = 1.0
+    config.feedback.judge_lam = 1.0  # of the votes in the judge's own reward
     config.feedback.estimator = "centred"  # paper: 'published', which loses how consistent the votes were
     config.feedback.invalid = -2.0
 
@@ -65,16 +72,23 @@ def get_config() -> ConfigDict:
     config.eval = ConfigDict()
     config.eval.every = 5
     config.eval.tasks = 140
+    config.eval.judged = 0  # tasks of valid_seen on which the reward model is measured too
 
     config.sampler = ConfigDict()
     config.sampler.temperature = 0.8  # with top-p 0.95 in the published code; here all of the distribution
+    config.sampler.top_k = 0  # tokens to choose from; 0 for all
+    config.sampler.top_p = 1.0  # mass of the likeliest tokens to choose from
+    config.sampler.stop = ()  # strings that end a response
     config.sampler.max_action_tokens = 2000
     config.sampler.batch_buckets = (32, 128, 256)
     config.sampler.turn_buckets = (256, 1024, 4096)
     config.sampler.length_buckets = (4096, 8192, 20480)
+    config.sampler.groups = 1  # of episodes in flight; 2 where environments are slow
+    config.sampler.cache_mb = 0.0  # of all groups; 0 for what the largest buckets take
 
     config.trainer = ConfigDict()
     config.trainer.tokens_per_batch = 65536
+    config.trainer.max_logprob_gap = 0.3  # a mean; bfloat16 rounds by a percent or so
     config.trainer.length_buckets = (4096, 8192, 24576, 32768)
 
     config.policy = ConfigDict()

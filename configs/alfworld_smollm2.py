@@ -37,6 +37,9 @@ def get_config() -> ConfigDict:
     config.record_rollouts = 3
     config.tensorboard = False
 
+    # Devices along each axis of the mesh; -1 is what the others leave. `tensor` times `expert` must fit one host.
+    config.mesh = ConfigDict({"data": -1, "fsdp": 1, "tensor": 1, "sequence": 1, "expert": 1})
+
     # A folder with config.json and safetensors, or a .gguf file. Roles of one checkpoint share its weights.
     config.checkpoint = ConfigDict({name: packaged_weights() for name in ("policy", "judge", "rewriter")})
 
@@ -58,8 +61,12 @@ def get_config() -> ConfigDict:
     config.world.step_timeout_s = 10.0
     config.world.reset_timeout_s = 60.0
 
+    config.reward = "verdicts"  # the reward model judges steps; "unit_tests": it writes tests for programs
+
     config.feedback = ConfigDict()
+    config.feedback.outcome = "won"  # what O is: whether the task was "won", or the environment's "score"
     config.feedback.lam = 1.0
+    config.feedback.judge_lam = 1.0  # of the votes in the judge's own reward
     config.feedback.estimator = "centred"
     config.feedback.invalid = -2.0
 
@@ -76,16 +83,23 @@ def get_config() -> ConfigDict:
     config.eval = ConfigDict()
     config.eval.every = 3
     config.eval.tasks = 4
+    config.eval.judged = 0  # tasks of valid_seen on which the reward model is measured too
 
     config.sampler = ConfigDict()
     config.sampler.temperature = 0.8
+    config.sampler.top_k = 0  # tokens to choose from; 0 for all
+    config.sampler.top_p = 1.0  # mass of the likeliest tokens to choose from
+    config.sampler.stop = ()  # strings that end a response
     config.sampler.max_action_tokens = 40
     config.sampler.batch_buckets = (9,)  # one program: compiling thirty layers costs more than idle rows
     config.sampler.turn_buckets = (320,)
     config.sampler.length_buckets = (1024,)
+    config.sampler.groups = 1  # of episodes in flight; 2 where environments are slow
+    config.sampler.cache_mb = 0.0  # of all groups; 0 for what the largest buckets take
 
     config.trainer = ConfigDict()
     config.trainer.tokens_per_batch = 1280
+    config.trainer.max_logprob_gap = 1e-3  # between sampler and trainer, a mean; more stops the run
     config.trainer.length_buckets = (1280,)
 
     config.policy = ConfigDict()

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     config = ConfigDict()
     config.seed = 0
-    config.iterations = 30
+    config.iterations = 40
     config.tasks_per_iteration = 8
     config.rollouts_per_task = 8
     config.votes_per_step = 4
@@ -23,6 +23,9 @@ def get_config() -> ConfigDict:
     config.checkpoint_every = 5
     config.record_rollouts = 2  # trajectories of each task that are written to trajectories/, 0 for none
     config.tensorboard = False
+
+    # Devices along each axis of the mesh; -1 is what the others leave. `tensor` times `expert` must fit one host.
+    config.mesh = ConfigDict({"data": -1, "fsdp": 1, "tensor": 1, "sequence": 1, "expert": 1})
 
     config.world = ConfigDict()
     config.world.name = "alfworld"
@@ -44,10 +47,16 @@ def get_config() -> ConfigDict:
     config.world.step_timeout_s = 10.0
     config.world.reset_timeout_s = 60.0
 
+    config.reward = "verdicts"  # the reward model judges steps; "unit_tests": it writes tests for programs
+
     config.feedback = ConfigDict()
+    config.feedback.outcome = "won"  # what O is: whether the task was "won", or the environment's "score"
     config.feedback.lam = 1.0
+    config.feedback.judge_lam = (
+        2.0  # in the judge's own reward: steps whose majority contradicts the outcome teach little
+    )
     config.feedback.estimator = "centred"
-    config.feedback.invalid = -2.0
+    config.feedback.invalid = -3.0
 
     config.adapt = ConfigDict()
     config.adapt.low = 0.2
@@ -71,44 +80,53 @@ def get_config() -> ConfigDict:
 
     config.pretrain = ConfigDict()  # the warm start that stands for pretrained checkpoints
     config.pretrain.cache = "~/.cache/rlanything_jax/warm_start"
-    config.pretrain.noise = 0.33  # share of the expert's actions that are random
+    config.pretrain.noise = 0.15  # share of the actions in the demonstrations that are random
     config.pretrain.read_weight = 0.3  # of what is read, relative to what is written
     config.pretrain.learning_rate = 0.02  # of Muon
-    config.pretrain.tokens_per_batch = 1536
-    config.pretrain.policy_steps = 675
+    config.pretrain.policy_steps = 1000
+    config.pretrain.policy_tokens = 1152  # of one batch
     config.pretrain.policy_length = 384
     config.pretrain.judge_episodes = 320
     config.pretrain.judge_steps = 400
+    config.pretrain.judge_tokens = 1536
     config.pretrain.judge_length = 768
     config.pretrain.judge_noise = 0.05  # share of the verdicts that are flipped
     config.pretrain.rewriter_steps = 135
+    config.pretrain.rewriter_tokens = 1152
     config.pretrain.rewriter_length = 256
 
     config.eval = ConfigDict()
     config.eval.every = 10  # iterations; also before the first and after the last
     config.eval.tasks = 128  # of valid_seen, and half as many of valid_unseen
+    config.eval.judged = 0  # tasks of valid_seen on which the reward model is measured too
 
     config.sampler = ConfigDict()
-    config.sampler.temperature = 1.0
+    config.sampler.temperature = 1.4  # hot: the policy explores, and is measured, at what it is trained at
+    config.sampler.top_k = 0  # tokens to choose from; 0 for all
+    config.sampler.top_p = 1.0  # mass of the likeliest tokens to choose from
+    config.sampler.stop = ()  # strings that end a response
     config.sampler.max_action_tokens = 8
     config.sampler.batch_buckets = (16, 80)
     config.sampler.turn_buckets = (48, 128, 256)
     config.sampler.length_buckets = (256, 768, 1408, 2816)
+    config.sampler.groups = 1  # of episodes in flight; 2 where environments are slow
+    config.sampler.cache_mb = 0.0  # of all groups; 0 for what the largest buckets take
 
     config.trainer = ConfigDict()
     config.trainer.tokens_per_batch = 2816
+    config.trainer.max_logprob_gap = 1e-3  # between sampler and trainer, a mean; more stops the run
     config.trainer.length_buckets = (256, 448, 768, 1408, 3072)
 
     config.policy = ConfigDict()
     config.policy.learning_rate = 3e-4
-    config.policy.warmup = 0  # updates
+    config.policy.warmup = 8  # updates
     config.policy.final_share = 0.3  # of the learning rate, at the last update
     config.policy.moments = "float32"
     config.policy.master_weights = False
     config.policy.weight_decay = 0.0
     config.policy.max_grad_norm = 1.0
-    config.policy.updates = 1
-    config.policy.temperature = 1.0
+    config.policy.updates = 2
+    config.policy.temperature = 1.4
     config.policy.eps_low = 0.2
     config.policy.eps_high = 0.28
     config.policy.kl = 0.0

@@ -6,28 +6,31 @@ models either way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from rlanything_jax.dialogue import Speaker
 from rlanything_jax.envs.base import Refused, World
-from rlanything_jax.reward.judge import Vote
+from rlanything_jax.reward.model import Cast
 from rlanything_jax.rollouts import Trajectory
-from rlanything_jax.sampler.generate import generate
-from rlanything_jax.tasks.critique import summarise
+from rlanything_jax.sampler.generate import Response, generate
 from rlanything_jax.tasks.pool import TaskPool
 from rlanything_jax.tasks.task import Task
+
+_SECOND = 1 << 20  # first request of the second opinions
 
 
 def adapt(
     rewriter: Speaker,
     world: World,
+    critique: Callable[[Task, list[Trajectory], Cast, str], str],
     pool: TaskPool,
     tasks: Sequence[Task],
     trajectories: Sequence[Trajectory],
-    votes: Sequence[Sequence[Sequence[Vote]]],
+    votes: Cast,
     config: ConfigDict,
     *,
     iteration: int,
@@ -36,7 +39,8 @@ def adapt(
     """Settles the pending tasks among `tasks`, then proposes rewrites of those that are too easy or too hard.
 
     Args:
-      rewriter: frozen, as in the paper.
+      rewriter: frozen, as in the paper; where a rewrite needs a second opinion, it gives that too, in a context of its own.
+      critique: of the reward model, see `RewardModel`.
       tasks, trajectories, votes: the episodes of this iteration, in the order [task, rollout].
       config: low, high (thresholds of the success rate), max_pending, attempts, temperature, max_tokens, length_buckets.
 
@@ -73,32 +77,36 @@ def adapt(
     requests = []
     for task in chosen:
         direction = "harder" if accuracy[task.id] > config.high else "easier"
-        critique = summarise(_complaints(groups[task.id], direction))
-        prompt = world.rewrite_prompt(task, direction, critique)
+        played, cast = map(list, zip(*groups[task.id], strict=True))
+        said = critique(task, played, cast, direction)
+        prompt = world.rewrite_prompt(task, direction, said)
         common: dict[str, Any] = {
             "direction": direction,
-            "critique": critique,
+            "critique": said,
             "accuracy_before": accuracy[task.id],
             "iteration": iteration,
         }
         requests.append((task, prompt, common))
-    edits = generate(
+    ask = functools.partial(
+        generate,
         rewriter,
-        [prompt for _, prompt, _ in requests],
-        config.attempts,
         temperature=config.temperature,
         max_tokens=config.max_tokens,
         length_buckets=tuple(config.length_buckets),
-        seed=seed,
         rows=config.max_pending,
     )
-    for (task, _, common), attempts in zip(requests, edits, strict=True):
-        if not attempts:
+    attempts = ask([prompt for _, prompt, _ in requests], config.attempts, seed=seed)
+    edits = [list(dict.fromkeys(world.edit(attempt.text) for attempt in of_task)) for of_task in attempts]
+    seconds = _second_opinions(
+        ask, world, [(task, e) for (task, *_), es in zip(requests, edits, strict=True) for e in es], seed
+    )
+    for (task, _, common), of_task in zip(requests, edits, strict=True):
+        if not of_task:
             reason = f"what the rewriter reads does not fit adapt.length_buckets={config.length_buckets}"
             pool.refuse(task.id, edit="", reason=reason, **common)
-        for edit in dict.fromkeys(world.edit(attempt) for attempt in attempts):
+        for edit in of_task:
             try:
-                rewritten = world.rewrite(task, edit, pool.fingerprints())
+                rewritten = world.rewrite(task, edit, pool.fingerprints(), seconds.get((task.id, edit), ""))
             except Refused as reason:
                 pool.refuse(task.id, edit=edit, reason=str(reason), **common)
                 continue
@@ -110,13 +118,12 @@ def adapt(
     }
 
 
-def _complaints(group: Sequence[tuple[Trajectory, Sequence[Sequence[Vote]]]], direction: str) -> list[str]:
-    """Rationales of the votes that said -1 about failed trajectories; about all of them where the task is too easy."""
-    return [
-        vote.rationale
-        for trajectory, steps in group
-        if direction == "harder" or not trajectory.won
-        for of_step in steps
-        for vote in of_step
-        if vote.score == -1
-    ]
+def _second_opinions(
+    ask: Callable[..., list[list[Response]]], world: World, rewrites: Sequence[tuple[Task, str]], seed: int
+) -> dict[tuple[str, str], str]:
+    """What an independent solver says to those of the rewrites that want one, by task and edit."""
+    prompts = {(task.id, edit): world.second_prompt(task, edit) for task, edit in rewrites}
+    prompts = {key: prompt for key, prompt in prompts.items() if prompt}
+    # The same seed, but other requests: none has the random stream of the rewriter that it checks.
+    answers = ask(list(prompts.values()), 1, seed=seed, first_request=_SECOND) if prompts else []
+    return {key: answer[0].text for key, answer in zip(prompts, answers, strict=True) if answer}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ml_collections import ConfigDict
 
 from rlanything_jax.feedback import ESTIMATORS
 from rlanything_jax.losses import AGGREGATIONS
 from rlanything_jax.trainer.optimizers import MOMENTS
+
+REWARDS = ("verdicts", "unit_tests")
+OUTCOMES = ("won", "score")
 
 
 def check(config: ConfigDict) -> None:
@@ -27,22 +32,14 @@ def check(config: ConfigDict) -> None:
         "the policy's advantage compares rollouts of one task: use at least 2",
     )
     need(config.votes_per_step >= 1, "votes_per_step", "every step needs at least one vote")
-    need(
-        config.votes_per_step >= 2 or not config.train_judge or config.feedback.estimator == "task",
-        "votes_per_step",
-        f"the estimator {config.feedback.estimator!r} compares the votes of one step: use at least 2, or 'task'",
-    )
+    need(config.reward in REWARDS, "reward", f"choose one of {', '.join(REWARDS)}")
+    need(config.feedback.outcome in OUTCOMES, "feedback.outcome", f"choose one of {', '.join(OUTCOMES)}")
     need(
         config.feedback.estimator in ESTIMATORS,
         "feedback.estimator",
         f"choose one of {', '.join(ESTIMATORS)}",
     )
     need(config.feedback.lam >= 0, "feedback.lam", "the weight of the votes cannot be negative")
-    need(
-        config.feedback.invalid <= -(1 + config.feedback.lam),
-        "feedback.invalid",
-        "a vote that cannot be parsed must not be worth more than a wrong one: at most -(1 + feedback.lam)",
-    )
     need(
         0 <= config.adapt.low < config.adapt.high <= 1,
         "adapt.low",
@@ -57,8 +54,9 @@ def check(config: ConfigDict) -> None:
     need(config.eval.every >= 1, "eval.every", "iterations between evaluations, at least 1")
     need(config.eval.tasks >= 2, "eval.tasks", "at least 2 tasks, since half as many are played greedily")
     need(config.world.max_steps >= 1, "world.max_steps", "at least one step an episode")
-    for split in config.world.games:
-        need(config.world.games[split] >= 1, f"world.games.{split}", "at least one game of each split")
+    kept = "games" if config.world.name == "alfworld" else "problems"
+    for split in config.world[kept] if kept in config.world else ():
+        need(config.world[kept][split] >= 1, f"world.{kept}.{split}", "at least one of each split")
     if "checkpoint" in config:
         for name in ("policy", "judge", "rewriter"):
             need(
@@ -72,7 +70,6 @@ def check(config: ConfigDict) -> None:
         for name in ("policy", "judge", "rewriter"):
             option = f"pretrain.{name}_steps"
             need(config.pretrain[f"{name}_steps"] >= 2, option, "at least 2, the first warms up")
-    need(config.judge.trajectories >= 2, "judge.trajectories", "at least 2: a success and a failure")
     for name in ("policy", "judge"):
         need(config[name].learning_rate > 0, f"{name}.learning_rate", "must be positive")
         need(config[name].updates >= 1, f"{name}.updates", "at least one update an iteration")
@@ -97,6 +94,7 @@ def check(config: ConfigDict) -> None:
         "policy.temperature",
         f"must equal sampler.temperature={config.sampler.temperature!r}: it is what the tokens were sampled at",
     )
+    need(config.trainer.max_logprob_gap > 0, "trainer.max_logprob_gap", "a positive bound")
     longest = config.sampler.length_buckets[-1]
     need(
         config.judge.length_buckets[-1] >= longest,
@@ -109,6 +107,24 @@ def check(config: ConfigDict) -> None:
         "trainer.length_buckets",
         f"the longest must hold the sampler's longest episode and one vote, {tree} tokens",
     )
+    if config.reward == "verdicts":
+        _check_verdicts(config, need)
+
+
+def _check_verdicts(config: ConfigDict, need: Callable[[bool, str, str], None]) -> None:
+    """What the judge of steps needs."""
+    need(
+        config.votes_per_step >= 2 or not config.train_judge or config.feedback.estimator == "task",
+        "votes_per_step",
+        f"the estimator {config.feedback.estimator!r} compares the votes of one step: use at least 2, or 'task'",
+    )
+    need(config.feedback.judge_lam >= 0, "feedback.judge_lam", "the weight of the votes cannot be negative")
+    need(
+        config.feedback.invalid <= -(1 + config.feedback.judge_lam),
+        "feedback.invalid",
+        "a vote that cannot be parsed must not be worth more than a wrong one: at most -(1 + feedback.judge_lam)",
+    )
+    need(config.judge.trajectories >= 2, "judge.trajectories", "at least 2: a success and a failure")
     most = config.world.max_steps * config.votes_per_step
     need(
         config.judge.branch_buckets[-1] >= most,

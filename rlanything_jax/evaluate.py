@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
             raise ValueError(f"--workdir={_WORKDIR.value} holds no checkpoint: train first, or name another")
         with Display(1) as display, open_run(config, display.phase) as (setting, state):
             restore(checkpoints, setting, state)
-            metrics, _ = evaluate(setting, state.policy.params, display.phase, panels)
+            metrics, _ = evaluate(setting, state, display.phase, panels)
     except (ValueError, FileNotFoundError, ImportError) as error:
         sys.exit(f"error: {error}")
     table = Table("", "", box=None, title=f"after {state.iteration} iterations", title_justify="left")

@@ -3,10 +3,12 @@
 Pure, jitted functions over the axes [task Q, rollout N, step T, vote M]. Trajectories are ragged: `step_mask`
 [Q,N,T] says which steps exist. What an array holds at a step that does not exist, NaN included, reaches
 neither a value nor a gradient.
+Tests that a reward model writes for programs are rewarded by [task Q, test M].
 Left out: which tasks are trained on (that filter is the loop's), and any clipping of advantages.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -132,8 +134,82 @@ def judge_advantage(consistency: Array, step_mask: Array, *, estimator: str = "c
     if estimator == "task":
         return _standardise(consistency, mask, axis=(1, 2, 3))
     if estimator == "centred":
-        deviation, _ = _centre(consistency, mask, axis=3)
-        nonzero = jnp.sum(deviation != 0)
-        mean_square = jnp.sum(deviation**2) / jnp.maximum(nonzero, 1)
-        return deviation / jnp.sqrt(jnp.where(nonzero > 0, mean_square, 1.0))
-    raise ValueError(f"unknown estimator {estimator!r}: set it to one of {', '.join(map(repr, ESTIMATORS))}")
+        return _to_unit_square(_centre(consistency, mask, axis=3)[0])
+    raise _unknown(estimator)
+
+
+class CheckedTests(NamedTuple):
+    """What the programs of a task say about its M written tests."""
+
+    true: Array  # [Q,M] bool: every correct program passes it; False where none is correct, or it could not be parsed
+    rejected: Array  # [Q,M] wrong programs that fail it
+    accepted: Array  # [Q,M] wrong programs that pass it
+
+
+@jax.jit
+def check_tests(correct: Array, scores: Array, step_mask: Array) -> CheckedTests:
+    """Judges written tests by the programs whose correctness is known.
+
+    Args:
+      correct: [Q,N,T] bool, the program passes all tests of the data set.
+      scores: [Q,N,T,M] in {-1,0,+1}, the program fails or passes test m; 0 is a test that could not be parsed.
+      step_mask: [Q,N,T] bool, there is such a program.
+    """
+    passed, failed = (step_mask[..., None] & (scores == sign) for sign in (1, -1))
+    correct = correct & step_mask
+    wrong = (step_mask & ~correct)[..., None]
+    true = jnp.all(passed | ~correct[..., None], (1, 2)) & jnp.any(correct, (1, 2))[:, None]
+    return CheckedTests(true, jnp.sum(wrong & failed, (1, 2)), jnp.sum(wrong & passed, (1, 2)))
+
+
+@jax.jit
+def unit_test_reward(correct: Array, scores: Array, step_mask: Array) -> Array:
+    """The reward of every written test (arXiv 2602.02488, the coding domain).
+
+    With W wrong programs among those of the task: a true test gets the number of wrong programs that it rejects, another
+    one minus the number that it accepts; with W = 0 that is +1 or -1. Deviations: a test that could not be parsed gets
+    -max(W, 1), the least of all, where the reference code gives it 0, more than a wrong test; and where no program is correct,
+    so that nothing tells true from false, every test that can be parsed gets 0, where every test counts as true there.
+
+    Args: as of `check_tests`.
+    Returns:
+      [Q,M] float32.
+    """
+    true, rejected, accepted = check_tests(correct, scores, step_mask)
+    correct = correct & step_mask
+    wrong = jnp.sum(step_mask & ~correct, (1, 2))[:, None]
+    reward = jnp.where(true, rejected, -accepted)
+    reward = jnp.where(wrong == 0, jnp.where(true, 1, -1), reward)
+    reward = jnp.where(jnp.any(correct, (1, 2))[:, None], reward, 0)
+    parsed = jnp.any(step_mask[..., None] & (scores != 0), (1, 2))
+    return jnp.where(parsed, reward, -jnp.maximum(wrong, 1)).astype(jnp.float32)
+
+
+@partial(jax.jit, static_argnames="estimator")
+def unit_test_advantage(reward: Array, *, estimator: str = "published") -> Array:
+    """The advantage of every written test, from rewards [Q,M].
+
+    'published' and 'task', which are one here: standardised over the tests of its task, as in the paper.
+    'centred': minus the mean of its task, times one constant that makes the batch's root mean square 1, so that
+    tasks on which tests differ more weigh more. Where all tests of a task are alike they get 0.
+
+    Raises:
+      ValueError: unknown estimator.
+    """
+    mask = jnp.ones(reward.shape, bool)
+    if estimator in ("published", "task"):
+        return _standardise(reward, mask, axis=1)
+    if estimator == "centred":
+        return _to_unit_square(_centre(reward, mask, axis=1)[0])
+    raise _unknown(estimator)
+
+
+def _to_unit_square(deviation: Array) -> Array:
+    """Scaled so that the root mean square of the nonzero entries is 1."""
+    nonzero = jnp.sum(deviation != 0)
+    mean_square = jnp.sum(deviation**2) / jnp.maximum(nonzero, 1)
+    return deviation / jnp.sqrt(jnp.where(nonzero > 0, mean_square, 1.0))
+
+
+def _unknown(estimator: str) -> ValueError:
+    return ValueError(f"unknown estimator {estimator!r}: set it to one of {', '.join(map(repr, ESTIMATORS))}")

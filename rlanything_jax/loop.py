@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,15 +18,15 @@ from rlanything_jax.adaptation import adapt
 from rlanything_jax.dialogue import Speaker
 from rlanything_jax.envs.base import World
 from rlanything_jax.envs.pool import EnvironmentPool
+from rlanything_jax.parallel import hosts
 from rlanything_jax.reward.arrays import Votes, to_arrays
-from rlanything_jax.reward.judge import JudgeConfig, Vote, judge
-from rlanything_jax.reward.measure import judge_metrics
+from rlanything_jax.reward.model import Cast, RewardModel
 from rlanything_jax.roles import Role
 from rlanything_jax.rollouts import SamplerConfig, Trajectory, rollout
 from rlanything_jax.tasks.pool import TaskPool
 from rlanything_jax.tasks.task import Task
 from rlanything_jax.trainer.batches import TrainSequence
-from rlanything_jax.trainer.experience import judge_sequence, policy_sequences
+from rlanything_jax.trainer.experience import policy_sequences
 from rlanything_jax.trainer.step import Objective, TrainState, train_epoch
 
 Phase = Callable[[str, int, int], None]
@@ -53,7 +53,7 @@ class Setting:
     judge: Role
     rewriter: Speaker  # frozen, as in the paper
     sampler: SamplerConfig
-    judging: JudgeConfig
+    reward: RewardModel
 
 
 @dataclasses.dataclass
@@ -71,7 +71,7 @@ class Batch(NamedTuple):
 
     tasks: list[Task]
     trajectories: list[Trajectory]
-    votes: list[list[list[Vote]]]
+    votes: Cast
     arrays: Votes
     reward: np.ndarray  # [Q,N,T]
     policy_advantage: np.ndarray  # [Q,N,T]
@@ -86,30 +86,30 @@ def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, flo
     fresh = state.tasks.sample(state.iteration, config.tasks_per_iteration)
     pending = state.tasks.pending()
     tasks = [*fresh, *pending]
-    trajectories = rollout(
+    trajectories = play(
+        setting,
         setting.policy.speaker(state.policy.params),
-        setting.envs,
-        setting.world,
         tasks,
         config.rollouts_per_task,
-        setting.sampler,
         seed=Streams.seed(config.seed, Streams.ROLLOUT, state.iteration),
+        version=int(state.policy.step),
         progress=lambda done, total: phase("rollout", done, total),
     )
     clock.stop("rollout")
 
-    votes = judge(
+    votes = vote(
+        setting,
         setting.judge.speaker(state.judge.params),
         trajectories,
-        config.votes_per_step,
-        setting.judging,
+        config.rollouts_per_task,
         seed=Streams.seed(config.seed, Streams.JUDGE, state.iteration),
         progress=lambda done, total: phase("judge", done, total),
     )
-    batch = feed_back(config, tasks, trajectories, votes)
+    batch = feed_back(setting, tasks, trajectories, votes)
     clock.stop("judge")
 
-    metrics = _rollout_metrics(batch, config.rollouts_per_task, len(fresh)) | _judge_metrics(batch)
+    metrics = _rollout_metrics(batch, config.rollouts_per_task, len(fresh))
+    metrics |= _judge_metrics(setting.reward, batch.arrays)
     phase("train", 0, 0)
     metrics |= update(setting, state, batch)
     clock.stop("train")
@@ -119,6 +119,7 @@ def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, flo
         counts = adapt(
             setting.rewriter,
             setting.world,
+            setting.reward.critique,
             state.tasks,
             tasks,
             trajectories,
@@ -134,10 +135,62 @@ def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, flo
     return metrics | clock.metrics(), batch
 
 
-def feed_back(
-    config: ConfigDict, tasks: list[Task], trajectories: list[Trajectory], votes: list[list[list[Vote]]]
-) -> Batch:
+def play(
+    setting: Setting,
+    policy: Speaker,
+    tasks: Sequence[Task],
+    n: int,
+    *,
+    seed: int,
+    version: int,
+    progress: Callable[[int, int], None],
+    sampler: SamplerConfig | None = None,
+) -> list[Trajectory]:
+    """`rollout`, with the tasks shared out among the hosts."""
+    return hosts.shared_out(
+        tasks,
+        lambda mine, first: rollout(
+            policy,
+            setting.envs,
+            setting.world,
+            mine,
+            n,
+            sampler or setting.sampler,
+            seed=seed,
+            first_request=first * n,
+            version=version,
+            progress=progress,
+        ),
+        known=[policy.dialogue],
+    )
+
+
+def vote(
+    setting: Setting,
+    judge: Speaker,
+    trajectories: Sequence[Trajectory],
+    n: int,
+    *,
+    seed: int,
+    progress: Callable[[int, int], None],
+) -> Cast:
+    """The reward model's votes, with the tasks shared out among the hosts; `trajectories` are n of each."""
+    return hosts.shared_out(
+        [trajectories[i : i + n] for i in range(0, len(trajectories), n)],
+        lambda mine, first: setting.reward.votes(
+            judge,
+            [trajectory for of_task in mine for trajectory in of_task],
+            setting.config.votes_per_step,
+            seed=seed,
+            first=first * n,
+            progress=progress,
+        ),
+    )
+
+
+def feed_back(setting: Setting, tasks: list[Task], trajectories: list[Trajectory], votes: Cast) -> Batch:
     """Step 3: the integrated reward to the policy, its consistency with each vote to the judge (equations 1-4)."""
+    config = setting.config
     arrays = to_arrays(
         trajectories,
         votes,
@@ -146,10 +199,8 @@ def feed_back(
         tasks=config.tasks_per_iteration + config.adapt.max_pending,
         steps=config.world.max_steps,
     )
-    reward = feedback.integrated_reward(
-        arrays.outcome, arrays.scores, arrays.step_mask, lam=config.feedback.lam
-    )
-    consistency = feedback.consistency_reward(reward, arrays.scores, invalid=config.feedback.invalid)
+    outcome = arrays.outcome if config.feedback.outcome == "won" else 2 * arrays.score - 1
+    reward = feedback.integrated_reward(outcome, arrays.scores, arrays.step_mask, lam=config.feedback.lam)
     return Batch(
         tasks,
         trajectories,
@@ -157,9 +208,7 @@ def feed_back(
         arrays,
         np.asarray(reward),
         np.asarray(feedback.policy_advantage(reward, arrays.step_mask)),
-        np.asarray(
-            feedback.judge_advantage(consistency, arrays.step_mask, estimator=config.feedback.estimator)
-        ),
+        setting.reward.advantage(arrays, outcome),
     )
 
 
@@ -192,27 +241,21 @@ def update(setting: Setting, state: State, batch: Batch) -> dict[str, float]:
         state.policy, learned = _train(setting, state.policy, setting.policy, sequences, config.policy)
         metrics |= {f"policy/{name}": value for name, value in learned.items()}
         if "logprob_gap" in learned:
-            metrics["sampler/logprob_gap"] = learned["logprob_gap"]
+            gap = metrics["sampler/logprob_gap"] = learned["logprob_gap"]
+            if not gap <= config.trainer.max_logprob_gap:
+                raise ValueError(
+                    f"what is trained on is not what was sampled: log-probabilities differ by {gap:.2g}, config.trainer."
+                    f"max_logprob_gap={config.trainer.max_logprob_gap:g}. Compute in float32, or raise the bound"
+                )
     if config.train_judge:
-        dialogue = setting.judge.dialogue
-        trees = {
-            i: judge_sequence(
-                batch.trajectories[i].transcript(dialogue),
-                batch.votes[i],
-                batch.judge_advantage[divmod(i, n)],
-                dialogue.question,
-                config.judge.aggregation,
-            )
-            for i in kept(config.judge.task_filter)
-        }
-        # Deviation: as many successes as failures. Their shares are what tilts the judge to one verdict (Theorem 2),
-        # and the paper leaves them to the policy's success rate.
-        won, lost = (
-            [tree for i, tree in trees.items() if tree.branches and batch.trajectories[i].won == outcome]
-            for outcome in (True, False)
+        advantage = batch.judge_advantage.reshape(-1, *batch.judge_advantage.shape[2:])
+        sequences = setting.reward.sequences(
+            setting.judge.dialogue,
+            batch.trajectories,
+            batch.votes,
+            advantage,
+            kept(config.judge.task_filter),
         )
-        each = min(len(won), len(lost), config.judge.trajectories // 2)
-        sequences = [tree for pair in zip(won[:each], lost[:each], strict=True) for tree in pair]
         state.judge, learned = _train(setting, state.judge, setting.judge, sequences, config.judge)
         metrics |= {f"judge/{name}": value for name, value in learned.items()}
     return metrics
@@ -259,11 +302,9 @@ def _rollout_metrics(batch: Batch, n: int, fresh: int) -> dict[str, float]:
     }
 
 
-def _judge_metrics(batch: Batch) -> dict[str, float]:
-    arrays = batch.arrays
-    measured = judge_metrics(arrays.outcome, arrays.scores, arrays.step_mask, arrays.labels)
+def _judge_metrics(model: RewardModel, arrays: Votes) -> dict[str, float]:
     predicted = theory.theory_metrics(arrays.outcome, arrays.scores, arrays.step_mask)
-    return measured | {name: float(value) for name, value in predicted.items()}
+    return model.metrics(arrays) | {name: float(value) for name, value in predicted.items()}
 
 
 class _Clock:

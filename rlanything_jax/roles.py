@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -24,6 +24,8 @@ from rlanything_jax.models.decoder import Params, unstack
 from rlanything_jax.models.lora import combine, init_adapters
 from rlanything_jax.models.pretrained import Model, from_pretrained
 from rlanything_jax.models.quantize import quantize_params
+from rlanything_jax.parallel.layout import DECODE, on_mesh, pin, place, shardings, this_host
+from rlanything_jax.parallel.mesh import Meshes
 from rlanything_jax.trainer.optimizers import optimizer, schedule
 
 
@@ -34,15 +36,24 @@ class Role:
     model: ModelConfig
     dialogue: Dialogue
     tx: optax.GradientTransformation
-    frozen: Params = dataclasses.field(default_factory=dict)  # stacked; empty where all is trained
-    frozen_layers: Sequence[Params] = ()  # their layers for generation, one by one; roles may share them
+    meshes: Meshes
+    frozen: Params = dataclasses.field(
+        default_factory=dict
+    )  # stacked, to train beside; empty where all is trained
+    frozen_decode: Params = dataclasses.field(
+        default_factory=dict
+    )  # the same to generate with; roles may share it
 
     def speaker(self, trained: Params) -> Speaker:
-        """The model as it is with these trained parameters, ready to generate."""
-        layers = unstack(trained, self.model)["layers"]
-        if self.frozen_layers:
-            layers = [combine(*both) for both in zip(self.frozen_layers, layers, strict=True)]
-        params = combine(self.frozen, trained) | {"layers": layers}
+        """The model as it is with these trained parameters, ready to generate on this host."""
+        params = decode_params(trained, self.model, self.meshes)
+        if self.frozen_decode:
+            layers = [
+                combine(*both) for both in zip(self.frozen_decode["layers"], params["layers"], strict=True)
+            ]
+            params = combine(self.frozen_decode | {"layers": {}}, params | {"layers": {}}) | {
+                "layers": layers
+            }
         return Speaker(params, self.model, self.dialogue)
 
 
@@ -56,17 +67,38 @@ class Cast(NamedTuple):
     judge_params: Params
 
 
+def decode_params(params: Params, model: ModelConfig, meshes: Meshes) -> Params:
+    """Stacked parameters of any mesh or host, unstacked and in the layout of decoding on this host's devices.
+
+    Made once for each weight update, in memory: nothing is gathered between two tokens.
+    """
+    there = place(params, shardings(params, meshes.rollout, DECODE))
+    with on_mesh(meshes.local):
+        return _unstacked(this_host(there, meshes.local), model)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _unstacked(params: Params, model: ModelConfig) -> Params:
+    return pin(unstack(params, model), DECODE)
+
+
 def cast_words(
-    config: ConfigDict, model: ModelConfig, tokenizer: Tokenizer, params: Mapping[str, Params]
+    config: ConfigDict,
+    model: ModelConfig,
+    tokenizer: Tokenizer,
+    params: Mapping[str, Params],
+    meshes: Meshes,
 ) -> Cast:
     """Small models of one shape and tokenizer, `params` by role; all of their parameters are trained."""
     dialogue = WordDialogue(tokenizer)
-    policy, judge = (Role(model, dialogue, make_optimizer(config, name)) for name in ("policy", "judge"))
-    rewriter = Speaker(unstack(params["rewriter"], model), model, dialogue)
+    policy, judge = (
+        Role(model, dialogue, make_optimizer(config, name), meshes) for name in ("policy", "judge")
+    )
+    rewriter = Speaker(decode_params(params["rewriter"], model, meshes), model, dialogue)
     return Cast(policy, judge, rewriter, params["policy"], params["judge"])
 
 
-def cast_checkpoints(config: ConfigDict, world: World) -> Cast:
+def cast_checkpoints(config: ConfigDict, world: World, meshes: Meshes) -> Cast:
     """Chat models from `config.checkpoint`, each loaded once.
 
     Raises ValueError for a checkpoint without a chat template, and whatever `from_pretrained` and `init_adapters` find wrong.
@@ -74,7 +106,7 @@ def cast_checkpoints(config: ConfigDict, world: World) -> Cast:
 
     @functools.cache
     def load(path: str) -> Model:
-        model = from_pretrained(path, dtype=config.model.dtype)
+        model = from_pretrained(path, mesh=meshes.train, dtype=config.model.dtype)
         options = {"remat": config.model.remat, "scan_unroll": config.model.scan_unroll}
         return dataclasses.replace(model, config=dataclasses.replace(model.config, **options))
 
@@ -83,8 +115,8 @@ def cast_checkpoints(config: ConfigDict, world: World) -> Cast:
         return quantize_params(load(path).params) if int8 else load(path).params
 
     @functools.cache
-    def base_layers(path: str, int8: bool) -> list[Params]:
-        return unstack(base(path, int8), load(path).config)["layers"]
+    def base_decode(path: str, int8: bool) -> Params:
+        return decode_params(base(path, int8), load(path).config, meshes)
 
     @functools.cache
     def player(path: str) -> ChatDialogue:
@@ -95,7 +127,7 @@ def cast_checkpoints(config: ConfigDict, world: World) -> Cast:
         path, lora, tx = config.checkpoint[name], config[name].lora, make_optimizer(config, name)
         shape = load(path).config
         if not lora.rank:
-            return Role(shape, player(path), tx), load(path).params
+            return Role(shape, player(path), tx, meshes), load(path).params
         frozen, adapters = init_adapters(
             base(path, lora.int8_base),
             rank=lora.rank,
@@ -103,17 +135,16 @@ def cast_checkpoints(config: ConfigDict, world: World) -> Cast:
             targets=tuple(lora.targets),
             key=jax.random.fold_in(jax.random.key(config.seed), number),
         )
-        layers = base_layers(path, lora.int8_base)
-        scales = unstack({"layers": _scales(frozen["layers"])}, shape)["layers"]
-        joined = [combine(*both) for both in zip(layers, scales, strict=True)]
-        return Role(shape, player(path), tx, frozen, joined), adapters
+        frozen = place(frozen, shardings(frozen, meshes.train))
+        decode = base_decode(path, lora.int8_base)
+        scales = decode_params({"layers": _scales(frozen["layers"])}, shape, meshes)["layers"]
+        joined = [combine(*both) for both in zip(decode["layers"], scales, strict=True)]
+        return Role(shape, player(path), tx, meshes, frozen, decode | {"layers": joined}), adapters
 
     (policy, policy_params), (judge, judge_params) = map(learner, (0, 1), ("policy", "judge"))
     path = config.checkpoint.rewriter
     model = load(path)
-    rewriter = Speaker(
-        model.params | {"layers": base_layers(path, False)}, model.config, ChatDialogue(_chat(model, path))
-    )
+    rewriter = Speaker(base_decode(path, False), model.config, ChatDialogue(_chat(model, path)))
     return Cast(policy, judge, rewriter, policy_params, judge_params)
 
 

@@ -1,32 +1,23 @@
 """Episodes: the policy's sampler plays the environments, every token it reads or writes kept with the trajectory.
 
-What was sampled is what is trained on: ids, log-probabilities and spans are recorded here once and never re-tokenized. The prompt
-of a task is read once and forked into its N rollouts; a session keeps its cache across turns; the batch shrinks as episodes end.
+What was sampled is what is trained on: ids, log-probabilities and spans are recorded here once and never re-tokenized. A session
+keeps its cache across turns; where an episode ends, the next one takes its slot. Several groups of slots may be in flight: while
+the environments of one step in their worker processes, another one decodes. None of this changes what is sampled.
 Where a chat template cannot go on from what was sampled, the context starts anew as the next segment of the trajectory.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from rlanything_jax.dialogue import Dialogue, Exchange, Speaker, Transcript
 from rlanything_jax.envs.base import Observation, World
 from rlanything_jax.envs.pool import EnvironmentPool
-from rlanything_jax.sampler import (
-    Sampling,
-    Sessions,
-    bucket,
-    decode,
-    extend,
-    forget,
-    new_sessions,
-    pad_rows,
-    select,
-)
+from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.sampler import Buckets, Response, Slots
 from rlanything_jax.tasks.task import Task
 
 
@@ -35,10 +26,23 @@ class SamplerConfig:
     """Limits of generation. Every combination of buckets that occurs is compiled once."""
 
     temperature: float = 1.0
+    top_k: int = 0  # tokens to choose from; 0 for all
+    top_p: float = 1.0  # mass of the likeliest tokens to choose from
+    stop: tuple[str, ...] = ()  # strings that end a response, behind the token that completes one
     max_action_tokens: int = 12
-    batch_buckets: tuple[int, ...] = (16, 64, 128)
+    batch_buckets: tuple[int, ...] = (16, 64, 128)  # episodes of one group; more of them queue
     turn_buckets: tuple[int, ...] = (32, 128)  # tokens of one observation
     length_buckets: tuple[int, ...] = (256, 512)  # tokens of one context
+    groups: int = 1  # in flight: with 2, one decodes while the environments of the other step
+    cache_mb: float = 0.0  # of keys and values of all groups; 0 for what the largest buckets take
+
+    def __post_init__(self) -> None:
+        if self.groups < 1:
+            raise ValueError(f"sampler.groups={self.groups} plays nothing: give at least 1")
+        if self.top_k < 0 or not 0 <= self.top_p <= 1:
+            raise ValueError(
+                f"sampler.top_k={self.top_k} must be at least 0 and sampler.top_p={self.top_p:g} between 0 and 1"
+            )
 
 
 @dataclasses.dataclass
@@ -46,7 +50,26 @@ class Segment:
     """One context [S], with the sampler's log-probability of each sampled token."""
 
     tokens: list[int]
-    logprobs: list[float]  # 0 where a token was read
+    logprobs: list[float]  # of the distribution that was sampled; 0 where a token was read
+    kept: list[float] = dataclasses.field(default_factory=list)  # log of the mass that top-k and top-p left
+
+    @property
+    def full_logprobs(self) -> list[float]:
+        """The tokens' log-probabilities before top-k and top-p cut the distribution, which are what a trainer computes."""
+        return (
+            [p + kept for p, kept in zip(self.logprobs, self.kept, strict=True)]
+            if self.kept
+            else self.logprobs
+        )
+
+    def read(self, tokens: Sequence[int]) -> None:
+        nothing = [0.0] * len(tokens)
+        self.write(Response(list(tokens), nothing, nothing))
+
+    def write(self, response: Response) -> None:
+        self.tokens.extend(response.tokens)
+        self.logprobs.extend(response.logprobs)
+        self.kept.extend(response.kept)
 
 
 @dataclasses.dataclass
@@ -61,7 +84,8 @@ class Step:
     end: int  # behind the last sampled token
     point: int = 0  # behind the text of the observation that followed, in the same segment
     admissible: bool = False
-    label: int | None = None  # ground truth of the world, for measuring only
+    label: int | None = None  # ground truth of the world, +1 or -1
+    passed: tuple[bool, ...] = ()  # of each of the task's own tests, where it has some
 
 
 @dataclasses.dataclass
@@ -76,8 +100,11 @@ class Trajectory:
     steps: list[Step] = dataclasses.field(default_factory=list)
     last: str = ""  # what followed the last step
     won: bool = False
+    score: float = 0.0  # the environment's own measure of progress at the end
     truncated: bool = False  # the cache was full before the episode was over
     error: str | None = None  # the environment failed: the outcome means nothing
+    temperature: float = 1.0  # at which the policy sampled
+    version: int = 0  # of the policy's weights
 
     @property
     def outcome(self) -> int:
@@ -113,6 +140,7 @@ def rollout(
     *,
     seed: int,
     first_request: int = 0,
+    version: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Trajectory]:
     """Plays N episodes of each task to their end.
@@ -121,70 +149,65 @@ def rollout(
       world: says what the policy reads of an observation, and which action a response means.
       n: rollouts per task.
       seed, first_request: name the random streams; episode i uses request `first_request + i`, whatever its slot or neighbours.
+      version: of the policy's weights, recorded with the trajectories.
       progress: called with (episodes done, episodes in all).
 
     Returns:
       The trajectories in the order [task, rollout].
+
+    Raises:
+      ValueError: a prompt that fits no bucket, or a cache that `config.cache_mb` cannot hold.
     """
-    at_once = max(1, config.batch_buckets[-1] // n)
-    if len(tasks) > at_once:  # more episodes than rows: one load after the other
-        played: list[Trajectory] = []
-        for start in range(0, len(tasks), at_once):
-            played += rollout(
-                policy,
-                pool,
-                world,
-                tasks[start : start + at_once],
-                n,
-                config,
-                seed=seed,
-                first_request=first_request + start * n,
-                progress=_offset(progress, start * n, len(tasks) * n),
-            )
-        return played
-    dialogue = policy.dialogue
     episodes = [
-        Trajectory(task, j, first_request + i * n + j, dialogue)
+        Trajectory(
+            task,
+            j,
+            first_request + i * n + j,
+            policy.dialogue,
+            temperature=config.temperature,
+            version=version,
+        )
         for i, task in enumerate(tasks)
         for j in range(n)
     ]
-    observations = dict(enumerate(pool.reset([(i, episode.task) for i, episode in enumerate(episodes)])))
-    texts = {i: _render(world, o, episodes[i].task, True) for i, o in observations.items()}
-    opened = {text: dialogue.open(text) if text else [] for text in dict.fromkeys(texts.values())}
-    for i, episode in enumerate(episodes):
-        episode.segments.append(_read_only(opened[texts[i]]))
-        episode.error = observations[i].info.get("error")
-    # Of a rollout whose environment did not fail at once.
-    prompts = [
-        next((episodes[j].tokens for j in range(i, i + n) if texts[j]), [])
-        for i in range(0, len(episodes), n)
-    ]
-    batch = _read_prompts(policy, prompts, n, config)
-    live = [i for i, observation in observations.items() if not observation.done]
-    while live:
-        batch = _fit(batch, live, max(len(episodes[i].tokens) for i in live), config)
-        batch, sampled = _act(policy, batch, live, episodes, config, seed)
-        for i, (new, logprobs) in sampled.items():
-            _record(episodes[i], texts[i], new, logprobs, world, observations[i])
-        actions = [(i, episodes[i].steps[-1].action) for i in live]
-        observations = dict(zip(live, pool.step(actions), strict=True))
-        texts = {i: _render(world, o, episodes[i].task, False) for i, o in observations.items()}
-        reads = {i: _observe(episodes[i], observations[i], texts[i], config) for i in live}
-        live = [i for i in live if not (observations[i].done or episodes[i].truncated)]
-        progress(len(episodes) - len(live), len(episodes))
-        if live:
-            batch = _fit(batch, live, max(len(episodes[i].tokens) for i in live), config)
-            batch = _read(policy, batch, {i: reads[i] for i in live}, config)
+    rows = min(group_rows(config, policy.model), -(-len(tasks) // config.groups) * n)
+    run = _Run(policy, pool, world, config, seed, episodes, collections.deque(range(len(episodes))), progress)
+    flying = [_fly(run, range(group * rows, (group + 1) * rows)) for group in range(config.groups)]
+    try:
+        while flying:
+            flying = [group for group in flying if next(group, "landed") != "landed"]
+    except Exception:
+        pool.collect(sorted(pool.under_way()))  # the next rollout finds the pool free
+        raise
     return episodes
 
 
-def _offset(progress: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
-    return lambda done, _: progress(before + done, total)
+def group_rows(config: SamplerConfig, model: ModelConfig) -> int:
+    """Episodes that a group plays at once. Raises ValueError where `config.cache_mb` holds no batch at all."""
+    token = 2 * model.layers * model.kv_heads * model.head_dim * model.jax_dtype.itemsize
+    row_mb = config.groups * token * config.length_buckets[-1] / 1e6
+    fitting = [n for n in config.batch_buckets if not config.cache_mb or n * row_mb <= config.cache_mb]
+    if not fitting:
+        raise ValueError(
+            f"sampler.cache_mb={config.cache_mb:g} does not hold the smallest batch, {config.batch_buckets[0] * row_mb:.3g} MB: "
+            f"raise it, or lower sampler.batch_buckets={config.batch_buckets} or length_buckets={config.length_buckets}"
+        )
+    return fitting[-1]
 
 
-class _Batch(NamedTuple):
-    sessions: Sessions
-    rows: list[int]  # the episode in each row; -1 where a row only fills the bucket
+@dataclasses.dataclass
+class _Run:
+    """What the groups of a rollout share."""
+
+    policy: Speaker
+    pool: EnvironmentPool
+    world: World
+    config: SamplerConfig
+    seed: int
+    episodes: list[Trajectory]
+    queue: collections.deque[int]  # episodes that no group has begun
+    progress: Callable[[int, int], None]
+    over: int = 0  # episodes
 
 
 class _Reading(NamedTuple):
@@ -192,30 +215,100 @@ class _Reading(NamedTuple):
     restart: bool  # into an empty context
 
 
+@dataclasses.dataclass
+class _Live:
+    """An episode that is being played."""
+
+    seat: int  # its slot in the pool of environments
+    observation: Observation
+    text: str  # what the policy reads of the observation
+    reading: _Reading | None = None  # None: the episode begins
+
+
+def _fly(run: _Run, seats: Sequence[int]) -> Iterator[None]:
+    """Plays episodes of the queue, one in each seat, until it is empty; yields whenever environments are at work."""
+    config, dialogue, pool, world = run.config, run.policy.dialogue, run.pool, run.world
+    buckets = Buckets(config.batch_buckets, config.turn_buckets, config.length_buckets)
+    slots = Slots(run.policy.params, run.policy.model, buckets, config.max_action_tokens)
+    free = list(reversed(seats))
+    live: dict[int, _Live] = {}
+    opened: tuple[str, list[int]] = ("", [])
+    while run.queue or live:
+        come = [run.queue.popleft() for _ in range(min(len(free), len(run.queue)))]
+        if come:
+            asked = pool.submit_reset([(free.pop(), run.episodes[i].task) for i in come])
+            yield
+            for i, seat, observation in zip(come, asked, pool.collect(asked), strict=True):
+                episode = run.episodes[i]
+                text = _render(world, observation, episode.task, True)
+                if text != opened[0]:
+                    opened = text, dialogue.open(text)
+                episode.segments.append(Segment([], []))
+                episode.segments[0].read(opened[1])
+                episode.error = observation.info.get("error")
+                live[i] = _Live(seat, observation, text)
+        _land(run, live, free)
+        if not live:
+            continue
+        turns = {i: one.reading for i, one in live.items()}
+        prompts = {i: run.episodes[i].tokens for i, reading in turns.items() if reading is None}
+        readings = {i: reading for i, reading in turns.items() if reading is not None}
+        slots.arrange({i: len(run.episodes[i].tokens) for i in readings}, prompts)
+        if readings:
+            slots.read(
+                {i: reading.tokens for i, reading in readings.items()},
+                {i for i, reading in readings.items() if reading.restart},
+            )
+        responses = slots.sample(
+            {i: run.episodes[i].request for i in live},
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            stop=dialogue.stop,
+            seed=run.seed,
+            cut=(lambda tokens: _until(tokens, config.stop, dialogue)) if config.stop else None,
+        )
+        for i, one in live.items():
+            _record(run.episodes[i], one.text, responses[i], world, one.observation)
+        asked = pool.submit_step([(one.seat, run.episodes[i].steps[-1].action) for i, one in live.items()])
+        yield
+        for (i, one), observation in zip(live.items(), pool.collect(asked), strict=True):
+            one.observation, one.text = observation, _render(world, observation, run.episodes[i].task, False)
+            one.reading = _observe(run.episodes[i], observation, one.text, config)
+        _land(run, live, free)
+
+
+def _land(run: _Run, live: dict[int, _Live], free: list[int]) -> None:
+    """Takes the episodes that are over out of `live` and frees their seats."""
+    over = [i for i, one in live.items() if one.observation.done or run.episodes[i].truncated]
+    free += [live.pop(i).seat for i in over]
+    run.over += len(over)
+    run.progress(run.over, len(run.episodes))
+
+
+def _until(tokens: list[int], stop: Sequence[str], dialogue: Dialogue) -> int:
+    """How many of a response's tokens there are up to the one that completes a stop string, itself included."""
+    if not any(string in dialogue.text(tokens) for string in stop):
+        return len(tokens)
+    return next(
+        n for n in range(1, len(tokens) + 1) if any(string in dialogue.text(tokens[:n]) for string in stop)
+    )
+
+
 def _render(world: World, observation: Observation, task: Task, first: bool) -> str:
     """What the policy reads; nothing where the environment failed and so left nothing to render."""
     return "" if "error" in observation.info else world.render(observation, task, first)
 
 
-def _read_only(ids: list[int]) -> Segment:
-    return Segment(list(ids), [0.0] * len(ids))
-
-
 def _record(
-    episode: Trajectory,
-    text: str,
-    new: list[int],
-    logprobs: list[float],
-    world: World,
-    observation: Observation,
+    episode: Trajectory, text: str, response: Response, world: World, observation: Observation
 ) -> None:
     """Writes down a sampled response to `observation`, which the policy read as `text`."""
-    response = episode.dialogue.text(new)
-    start, end = len(episode.tokens), len(episode.tokens) + len(new)
-    action = world.action(response, observation)
-    episode.steps.append(Step(text, response, action, len(episode.segments) - 1, start, end))
-    episode.tokens.extend(new)
-    episode.logprobs.extend(logprobs)
+    written = episode.dialogue.text(response.tokens)
+    start, end = len(episode.tokens), len(episode.tokens) + len(response.tokens)
+    action = world.action(written, observation)
+    episode.steps.append(Step(text, written, action, len(episode.segments) - 1, start, end))
+    episode.segments[-1].write(response)
 
 
 def _observe(episode: Trajectory, observation: Observation, text: str, config: SamplerConfig) -> _Reading:
@@ -231,82 +324,15 @@ def _observe(episode: Trajectory, observation: Observation, text: str, config: S
         episode.segments.append(Segment([], []))
     room = config.length_buckets[-1] - len(episode.tokens)
     fits = len(ids) <= min(room, config.turn_buckets[-1])
-    read = _read_only(ids if fits else ids[:room])
-    episode.tokens.extend(read.tokens)
-    episode.logprobs.extend(read.logprobs)
+    episode.segments[-1].read(ids if fits else ids[:room])
     episode.last = text
     if not restart:
         step.point = max(len(episode.tokens) - (dialogue.closing if fits and text else 0), step.end)
     step.admissible = bool(observation.info.get("admissible", True))
     step.label = observation.info.get("label")
-    episode.won, episode.error = observation.won, observation.info.get("error")
+    step.passed = tuple(observation.info.get("passed", ()))
+    episode.won, episode.score = observation.won, observation.score
+    episode.error = observation.info.get("error")
     fits = fits and room - len(ids) >= config.max_action_tokens
     episode.truncated = not fits and not observation.done
     return _Reading(ids, restart)
-
-
-def _read_prompts(policy: Speaker, prompts: list[list[int]], n: int, config: SamplerConfig) -> _Batch:
-    """Reads each task's prompt once, then forks it into its N episodes."""
-    params, model, _ = policy
-    width = bucket(max(map(len, prompts)), config.turn_buckets)
-    size = bucket(len(prompts), config.batch_buckets)
-    tokens, count = pad_rows(prompts + [[]] * (size - len(prompts)), width)
-    capacity = bucket(width + config.max_action_tokens, config.length_buckets)
-    sessions = extend(params, model, new_sessions(model, size, capacity), tokens, count)
-    rows = list(range(len(prompts) * n))
-    total = bucket(len(rows), config.batch_buckets)
-    source = np.zeros(total, np.int32)
-    source[: len(rows)] = np.arange(len(rows)) // n
-    return _Batch(select(sessions, source, capacity), rows + [-1] * (total - len(rows)))
-
-
-def _read(policy: Speaker, batch: _Batch, reads: Mapping[int, _Reading], config: SamplerConfig) -> _Batch:
-    """One observation for each episode in `reads`."""
-    params, model, _ = policy
-    sessions = batch.sessions
-    if any(read.restart for read in reads.values()):
-        anew = np.array([i in reads and reads[i].restart for i in batch.rows])
-        sessions = forget(sessions, anew)
-    width = bucket(max(len(read.tokens) for read in reads.values()), config.turn_buckets)
-    tokens, count = pad_rows([reads[i].tokens if i in reads else [] for i in batch.rows], width)
-    return batch._replace(sessions=extend(params, model, sessions, tokens, count))
-
-
-def _fit(batch: _Batch, live: list[int], longest: int, config: SamplerConfig) -> _Batch:
-    """Drops finished rows when a smaller bucket holds the rest, and grows the cache when the longest row will need it."""
-    size = min(bucket(len(live), config.batch_buckets), len(batch.rows))
-    capacity = max(bucket(longest + config.max_action_tokens, config.length_buckets), batch.sessions.capacity)
-    if size == len(batch.rows) and capacity == batch.sessions.capacity:
-        return batch
-    rows = live + [-1] * (size - len(live))
-    source = np.array([batch.rows.index(i) if i >= 0 else 0 for i in rows], np.int32)
-    return _Batch(select(batch.sessions, source, capacity), rows)
-
-
-def _act(
-    policy: Speaker,
-    batch: _Batch,
-    live: list[int],
-    episodes: list[Trajectory],
-    config: SamplerConfig,
-    seed: int,
-) -> tuple[_Batch, dict[int, tuple[list[int], list[float]]]]:
-    """One action of every live episode: {episode: (tokens, logprobs)}."""
-    alive, size = set(live), len(batch.rows)
-    sampling = Sampling(
-        temperature=np.full(size, config.temperature, np.float32),
-        budget=np.array([config.max_action_tokens if i in alive else 0 for i in batch.rows], np.int32),
-        stop=np.tile(np.array(policy.dialogue.stop, np.int32), (size, 1)),
-        request=np.array([episodes[i].request if i >= 0 else 0 for i in batch.rows], np.uint32),
-        seed=np.uint32(seed),
-    )
-    sessions, sampled = decode(
-        policy.params, policy.model, batch.sessions, sampling, config.max_action_tokens
-    )
-    tokens, logprobs, count = (np.asarray(x) for x in sampled)
-    actions = {
-        i: (tokens[row, : count[row]].tolist(), logprobs[row, : count[row]].tolist())
-        for row, i in enumerate(batch.rows)
-        if i in alive
-    }
-    return _Batch(sessions, batch.rows), actions

@@ -9,14 +9,20 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from rlanything_jax.dialogue import ChatDialogue
+from rlanything_jax.envs.base import World
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.envs.registry import world_maker
 from rlanything_jax.loop import Setting, State
 from rlanything_jax.models import Model, ModelConfig
 from rlanything_jax.models.lora import merge
 from rlanything_jax.models.tokenizer import build_tokenizer
+from rlanything_jax.parallel.layout import on_mesh
+from rlanything_jax.parallel.mesh import make_meshes
 from rlanything_jax.pretrain.warm_start import warm_start
 from rlanything_jax.reward.judge import JudgeConfig
+from rlanything_jax.reward.model import RewardModel
+from rlanything_jax.reward.step_judge import StepJudge
+from rlanything_jax.reward.unit_tests import ProgramWorld, UnitTests
 from rlanything_jax.roles import cast_checkpoints, cast_words
 from rlanything_jax.rollouts import SamplerConfig
 from rlanything_jax.tasks.pool import TaskPool
@@ -32,6 +38,7 @@ def open_run(config: ConfigDict, progress: Progress) -> Iterator[tuple[Setting, 
 
     Raises whatever is wrong with the config or the data before anything is trained.
     """
+    meshes = make_meshes(config.mesh.to_dict())
     options = config.world.to_dict()
     pool = {key: options.pop(key) for key in ("workers", "step_timeout_s", "reset_timeout_s")}
     chat = "checkpoint" in config
@@ -39,25 +46,22 @@ def open_run(config: ConfigDict, progress: Progress) -> Iterator[tuple[Setting, 
     world = make_world()
     originals = world.tasks("train")
     sampler = SamplerConfig(**_tuples(config.sampler))
-    judging = JudgeConfig(
-        **_tuples(config.judge, "temperature", "max_tokens", "rows", "branch_buckets", "length_buckets")
-    )
     with EnvironmentPool(make_world, **pool) as envs:
         if chat:
             progress("load checkpoints", 0, 0)
-            cast = cast_checkpoints(config, world)
+            cast = cast_checkpoints(config, world, meshes)
         else:
             tokenizer = build_tokenizer(world.corpus(), world.phrases)
             model = ModelConfig.from_dict(config.model, vocab_size=tokenizer.get_vocab_size())
             params = warm_start(config, world, envs, tokenizer, model, sampler, progress)
-            cast = cast_words(config, model, tokenizer, params)
-        longest = sampler.length_buckets[-1] + len(cast.judge.dialogue.question) + judging.max_tokens
+            cast = cast_words(config, model, tokenizer, params, meshes)
+        longest = sampler.length_buckets[-1] + len(cast.judge.dialogue.question) + config.judge.max_tokens
         if config.trainer.length_buckets[-1] < longest:
             raise ValueError(
                 f"config.trainer.length_buckets={config.trainer.length_buckets}: the longest must hold the sampler's longest "
                 f"episode, the judge's question and one vote, {longest} tokens"
             )
-        yield (
+        run = (
             Setting(
                 config=config,
                 world=world,
@@ -66,12 +70,12 @@ def open_run(config: ConfigDict, progress: Progress) -> Iterator[tuple[Setting, 
                 judge=cast.judge,
                 rewriter=cast.rewriter,
                 sampler=sampler,
-                judging=judging,
+                reward=_reward_model(config, world),
             ),
             State(
                 iteration=0,
-                policy=init_state(cast.policy_params, cast.policy.tx),
-                judge=init_state(cast.judge_params, cast.judge.tx),
+                policy=init_state(cast.policy_params, cast.policy.tx, meshes.train),
+                judge=init_state(cast.judge_params, cast.judge.tx, meshes.train),
                 tasks=TaskPool(
                     originals,
                     seed=config.seed,
@@ -80,6 +84,8 @@ def open_run(config: ConfigDict, progress: Progress) -> Iterator[tuple[Setting, 
                 ),
             ),
         )
+        with on_mesh(meshes.local):  # all but the train step, which goes to the mesh of its state
+            yield run
 
 
 def restore(checkpoints: Checkpoints, setting: Setting, state: State) -> None:
@@ -99,6 +105,26 @@ def trained_model(setting: Setting, state: State, name: str) -> Model:
         raise ValueError("models out of a warm start have a word-level tokenizer and are not exported")
     chat = role.dialogue.chat
     return Model(role.model, merge(role.frozen, trained.params), chat.tokenizer, chat)
+
+
+def _reward_model(config: ConfigDict, world: World) -> RewardModel:
+    """The kind of `config.reward`. ValueError where the world does not suit it."""
+    if config.reward == "unit_tests":
+        if not isinstance(world, ProgramWorld):
+            raise ValueError(
+                f"config.reward='unit_tests': the steps of world {world.name!r} are not programs"
+            )
+        options = _tuples(config.judge, "temperature", "max_tokens", "rows", "length_buckets", "aggregation")
+        return UnitTests(world, **options, estimator=config.feedback.estimator)
+    limits = ("temperature", "max_tokens", "rows", "branch_buckets", "length_buckets")
+    return StepJudge(
+        JudgeConfig(**_tuples(config.judge, *limits)),
+        lam=config.feedback.judge_lam,
+        estimator=config.feedback.estimator,
+        invalid=config.feedback.invalid,
+        aggregation=config.judge.aggregation,
+        trajectories=config.judge.trajectories,
+    )
 
 
 def _tuples(options: ConfigDict, *names: str) -> dict[str, Any]:

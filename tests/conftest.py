@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -61,6 +62,17 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
         jax.config.update(name, value)
     yield {name.upper(): str(value) for name, value in options.items()}
     jax.config.update("jax_compilation_cache_dir", None)
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> None:
+    """Programs can be run here."""
+    from rlanything_jax.envs.code.sandbox import run
+
+    try:
+        run("pass", timeout_s=30)
+    except RuntimeError as error:
+        pytest.skip(str(error).splitlines()[1])
 
 
 TINY = ModelConfig(
@@ -134,6 +146,71 @@ def make_tiny(
     def make() -> ConfigDict:
         config = read_config(Path("tests/tiny_config.py"))
         config.pretrain.cache = str(cache)
+        return config
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_tiny_code(
+    compiled: dict[str, str],
+    read_config: Callable[[Path], ConfigDict],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[], ConfigDict]:
+    """Makes a config of tests/tiny_code_config.py; all of them share one warm start."""
+    cache = tmp_path_factory.mktemp("warm_start_code")
+
+    def make() -> ConfigDict:
+        config = read_config(Path("tests/tiny_code_config.py"))
+        config.pretrain.cache = str(cache)
+        return config
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_tiny_code_chat(
+    compiled: dict[str, str],
+    read_config: Callable[[Path], ConfigDict],
+    chat_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[], ConfigDict]:
+    """Makes a config of configs/code_smollm2.py in miniature, on a data set of a few functions in the format of MBPP."""
+    from rlanything_jax.data.builders import prepare
+
+    raw, prepared = tmp_path_factory.mktemp("raw"), tmp_path_factory.mktemp("prepared")
+    records = [
+        {
+            "task_id": number,
+            "text": f"Write a function to add {k}.",
+            "code": f"def add(x):\n    return x + {k}",
+            "test_list": [f"assert add({x}) == {x + k}" for x in range(3)],
+        }
+        for first in (1, 11, 511, 601)  # of the splits prompt, test, validation and train
+        for k, number in enumerate(range(first, first + 3))
+    ]
+    (raw / "mbpp").mkdir()
+    (raw / "mbpp" / "mbpp.jsonl").write_text("\n".join(map(json.dumps, records)))
+    prepare("mbpp", raw, prepared)
+
+    def make() -> ConfigDict:
+        config = read_config(Path("configs/code_smollm2.py"))
+        config.world.data = str(prepared)
+        for role in config.checkpoint:
+            config.checkpoint[role] = str(chat_folder)
+        config.update(
+            {
+                "iterations": 1,
+                "tasks_per_iteration": 2,
+                "rollouts_per_task": 2,
+                "votes_per_step": 2,
+                "eval": {"tasks": 2, "judged": 1},
+                "adapt": {"max_tokens": 8, "attempts": 1, "length_buckets": (3072,)},
+                "sampler": {"max_action_tokens": 8, "turn_buckets": (1536,), "length_buckets": (1792,)},
+                "trainer": {"tokens_per_batch": 3072, "length_buckets": (3072,)},
+                "judge": {"max_tokens": 8, "rows": 2, "length_buckets": (2560,)},
+            }
+        )
         return config
 
     return make

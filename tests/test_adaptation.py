@@ -17,14 +17,17 @@ from rlanything_jax.envs.alfworld.simulator import Simulator
 from rlanything_jax.envs.alfworld.world import AlfworldWorld
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.tokenizer import build_tokenizer
-from rlanything_jax.reward.judge import Vote
+from rlanything_jax.reward.judge import JudgeConfig, Vote
+from rlanything_jax.reward.step_judge import StepJudge
 from rlanything_jax.reward.verdicts import format_verdict
 from rlanything_jax.rollouts import Step, Trajectory
+from rlanything_jax.sampler.generate import Response
 from rlanything_jax.tasks import Task, TaskPool
 
 N = 4
 DIALOGUE = WordDialogue(build_tokenizer(["put a mug"], []))
 REWRITER = Speaker({}, ModelConfig(300, 8, 1, 1, 1, 8, 8), DIALOGUE)
+CRITIQUE = StepJudge(JudgeConfig(), 1.0, "centred", -2.0, "sequence", 2).critique
 EVENT = {
     "event",
     "iteration",
@@ -67,10 +70,10 @@ class Desk:
         self.iteration = 0
         monkeypatch.setattr(adaptation, "generate", self._generate)
 
-    def _generate(self, rewriter, prompts, samples, **limits) -> list[list[str]]:
+    def _generate(self, rewriter, prompts, samples, **limits) -> list[list[Response]]:
         assert samples == self.config.attempts
         self.prompts = list(prompts)
-        return [list(self.texts) for _ in prompts]
+        return [[Response(text, True, [], []) for text in self.texts] for _ in prompts]
 
     def adapt(
         self,
@@ -99,7 +102,7 @@ class Desk:
             trajectories
         )
         counts = adapt(
-            REWRITER, self.world, self.pool, tasks, trajectories, cast, self.config,
+            REWRITER, self.world, CRITIQUE, self.pool, tasks, trajectories, cast, self.config,
             iteration=self.iteration, seed=0,
         )  # fmt: skip
         self.iteration += 1
@@ -272,7 +275,7 @@ def test_hard_tasks_are_criticised_for_their_failures_easy_ones_for_all(desk: De
         ]
         cast = [[[Vote("", -1, complaints[t.won], [], [])]] for t in trajectories]
         adapt(
-            REWRITER, desk.world, desk.pool, [task], trajectories, cast, desk.config,
+            REWRITER, desk.world, CRITIQUE, desk.pool, [task], trajectories, cast, desk.config,
             iteration=0, seed=0,
         )  # fmt: skip
         return desk.last()["critique"]
@@ -318,7 +321,7 @@ def test_a_task_drawn_twice_is_measured_once(desk: Desk) -> None:
     ]
     desk.texts = ["hint on"]
     counts = adapt(
-        REWRITER, desk.world, desk.pool, [task, task], trajectories, [[[]]] * 8, desk.config,
+        REWRITER, desk.world, CRITIQUE, desk.pool, [task, task], trajectories, [[[]]] * 8, desk.config,
         iteration=0, seed=0,
     )  # fmt: skip
     assert counts["proposed"] == 1 and counts["refused"] == 0

@@ -10,6 +10,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from rlanything_jax import train as training
+from rlanything_jax.envs.registry import world_maker
 from rlanything_jax.pretrain import warm_start
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,6 +91,24 @@ def read_by_a_chat_run(
     return read_by_one_iteration(make_tiny_chat(), tmp_path_factory)
 
 
+@pytest.fixture(scope="module")
+def read_by_a_code_run(
+    sandbox: None, make_tiny_code: Callable[[], ConfigDict], tmp_path_factory: pytest.TempPathFactory
+) -> Reads:
+    """The same, of programs and tests."""
+    config = make_tiny_code()
+    config.pretrain.cache = str(tmp_path_factory.mktemp("cold_code"))
+    return read_by_one_iteration(config, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def read_by_a_code_chat_run(
+    sandbox: None, make_tiny_code_chat: Callable[[], ConfigDict], tmp_path_factory: pytest.TempPathFactory
+) -> Reads:
+    """The same, on a checkpoint and a data set."""
+    return read_by_one_iteration(make_tiny_code_chat(), tmp_path_factory)
+
+
 def read_by_one_iteration(config: ConfigDict, tmp_path_factory: pytest.TempPathFactory) -> Reads:
     config.iterations = 1
     with pytest.MonkeyPatch.context() as patch:
@@ -112,8 +131,22 @@ def test_every_key_is_read(
     request: pytest.FixtureRequest, read_config: Callable[[Path], ConfigDict], path: Path
 ) -> None:
     config = read_config(path)
-    reads = request.getfixturevalue("read_by_a_chat_run" if "checkpoint" in config else "read_by_a_run")
-    assert unread(reads, config) == set()
+    kind = ("_code" if config.reward == "unit_tests" else "") + ("_chat" if "checkpoint" in config else "")
+    reads = request.getfixturevalue(f"read_by_a{kind}_run")
+    assert {key for key in unread(reads, config) if not key.startswith("world.")} == set()
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_option_of_the_world_is_one(read_config: Callable[[Path], ConfigDict], path: Path) -> None:
+    """What no world takes, its constructor refuses."""
+    config = read_config(path)
+    options = config.world.to_dict()
+    for name in ("workers", "step_timeout_s", "reset_timeout_s"):
+        del options[name]
+    world = world_maker(
+        options.pop("name"), options | {"style": "chat" if "checkpoint" in config else "words"}
+    )()
+    assert world.name == config.world.name
 
 
 def test_a_key_that_nobody_reads_is_noticed(read_by_a_run: Reads, tiny: ConfigDict) -> None:

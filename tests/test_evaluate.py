@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlanything_jax import evaluation
+from rlanything_jax import loop
 from rlanything_jax.evaluation import PANELS, Panel, evaluate
 from rlanything_jax.loop import Setting, State
 from rlanything_jax.trainer.checkpoints import Checkpoints
@@ -20,10 +20,10 @@ def ignore(name: str, done: int, total: int) -> None:
 
 
 def test_a_panel_gives_equal_numbers_whenever_it_is_played(setting: Setting, state: State) -> None:
-    first, episodes = evaluate(setting, state.policy.params, ignore)
+    first, episodes = evaluate(setting, state, ignore)
     assert first.keys() == {*PANELS, "eval/inadmissible"}
     assert [t.task for t in episodes] == setting.world.tasks("valid_seen")[:2]
-    again, repeated = evaluate(setting, state.policy.params, ignore)
+    again, repeated = evaluate(setting, state, ignore)
     assert first == again
     assert [t.tokens for t in episodes] == [t.tokens for t in repeated]
     steps = [step for t in episodes for step in t.steps]
@@ -34,7 +34,7 @@ def test_panels_are_played_as_they_say(
     setting: Setting, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played, calls = [], []
-    play = evaluation.rollout
+    play = loop.rollout
 
     def rollout(*args, **kwargs):
         tasks, n, sampler = args[3:6]
@@ -45,18 +45,17 @@ def test_panels_are_played_as_they_say(
             trajectory.error = "lost" if i == 2 else None
         return episodes
 
-    monkeypatch.setattr(evaluation, "rollout", rollout)
+    monkeypatch.setattr(loop, "rollout", rollout)
     panels = {
         "seen": Panel("valid_seen", 1.0, False),
         "greedy": Panel("valid_unseen", 2.0, True),
         "small": Panel("train", 0.01, False),
     }
-    metrics, episodes = evaluate(
-        setting, state.policy.params, lambda name, done, total: calls.append(name), panels
-    )
+    metrics, episodes = evaluate(setting, state, lambda name, done, total: calls.append(name), panels)
     splits = [setting.world.tasks(split) for split in ("valid_seen", "valid_unseen", "train")]
     assert [tasks for tasks, *_ in played] == [splits[0][:2], splits[1][:4], splits[2][:1]]
-    assert [(n, temperature) for _, n, temperature, _ in played] == [(1, 1.0), (1, 0.0), (1, 1.0)]
+    sampled = setting.config.sampler.temperature
+    assert [(n, temperature) for _, n, temperature, _ in played] == [(1, sampled), (1, 0.0), (1, sampled)]
     assert len({seed for *_, seed in played}) == 1
     assert metrics["seen"] == 0.5 and metrics["small"] == 1.0
     assert metrics["greedy"] == pytest.approx(1 / 3)  # the lost one does not count
@@ -84,7 +83,7 @@ def workdir(state: State, tmp_path: Path) -> Path:
 def test_the_command_prints_and_writes_what_training_would_measure(
     setting: Setting, state: State, start: Start, workdir: Path, tmp_path: Path
 ) -> None:
-    expected, _ = evaluate(setting, state.policy.params, ignore)
+    expected, _ = evaluate(setting, state, ignore)
     process = start(f"--workdir={workdir}", f"--json={tmp_path / 'numbers.json'}", module="evaluate")
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err[-3000:]

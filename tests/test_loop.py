@@ -136,7 +136,7 @@ def test_the_judge_learns_from_as_many_successes_as_failures(
     setting: Setting, state: State, monkeypatch: pytest.MonkeyPatch, won: int, most: int, trained: int
 ) -> None:
     outcomes(monkeypatch, lambda t: t.request < won)
-    vote = loop.judge
+    vote = loop.vote
 
     def disagree(*args, **kwargs):
         return [
@@ -144,7 +144,7 @@ def test_the_judge_learns_from_as_many_successes_as_failures(
             for votes in vote(*args, **kwargs)
         ]
 
-    monkeypatch.setattr(loop, "judge", disagree)
+    monkeypatch.setattr(loop, "vote", disagree)
     limited = configured(setting, train_policy=False, adapt_tasks=False)
     limited.config.judge.trajectories = most
     groups = []

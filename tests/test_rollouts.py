@@ -207,10 +207,10 @@ def test_an_episode_lost_to_its_environment_is_not_trained_on(
         setting.judge.speaker(state.judge.params),
         played,
         setting.config.votes_per_step,
-        setting.judging,
+        setting.reward.judging,
         seed=0,
     )
-    batch = feed_back(setting.config, tasks[:2], played, votes)
+    batch = feed_back(setting, tasks[:2], played, votes)
     assert not batch.arrays.step_mask[0, 0].any()
     assert not batch.policy_advantage[0, 0].any() and not batch.judge_advantage[0, 0].any()
     assert not batch.policy_advantage[0, 1].any()  # nothing is left to compare it with
@@ -226,7 +226,7 @@ def test_nothing_is_trained_on_where_all_episodes_are_lost(
     played = play(tasks[:2])
     assert all(t.error and not t.steps for t in played)
     before = jax.tree.map(np.asarray, state.policy.params)
-    batch = feed_back(setting.config, tasks[:2], played, [[] for _ in played])
+    batch = feed_back(setting, tasks[:2], played, [[] for _ in played])
     assert update(setting, state, batch) == {}
     jax.tree.map(np.testing.assert_array_equal, before, state.policy.params)
 
@@ -253,14 +253,14 @@ def test_an_episode_that_outgrows_the_cache_ends_and_is_trained_on(
         assert trajectory.truncated and not trajectory.won and not trajectory.error
         assert 1 <= len(trajectory.steps) < setting.config.world.max_steps
         assert len(trajectory.tokens) == len(trajectory.logprobs) == trajectory.steps[-1].point
-        assert len(trajectory.tokens) <= setting.judging.length_buckets[-1]
+        assert len(trajectory.tokens) <= setting.reward.judging.length_buckets[-1]
         if size:
             assert len(trajectory.tokens) == size
     votes = judge(
         setting.judge.speaker(state.judge.params),
         played,
         setting.config.votes_per_step,
-        setting.judging,
+        setting.reward.judging,
         seed=0,
     )
     assert [len(v) for v in votes] == [len(t.steps) for t in played]
@@ -270,7 +270,7 @@ def test_an_episode_that_outgrows_the_cache_ends_and_is_trained_on(
         [[dataclasses.replace(vote, score=s) for vote, s in zip(step, (1, -1), strict=True)] for step in v]
         for v in votes
     ]
-    batch = feed_back(setting.config, tasks[:2], played, votes)
+    batch = feed_back(setting, tasks[:2], played, votes)
     assert batch.arrays.step_mask.sum() == sum(len(t.steps) for t in played)
     learned = update(setting, state, batch)
     assert all(np.isfinite(value) for value in learned.values())

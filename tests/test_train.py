@@ -28,6 +28,7 @@ SCRIPTED = """
 import os, runpy, signal, sys
 from rlanything_jax import adaptation, loop
 from rlanything_jax.report.record import Recorder
+from rlanything_jax.sampler.generate import Response
 
 moment, at = os.environ.get("KILL", "never 0").split()
 play, record, iteration = loop.rollout, Recorder.metrics, [None]
@@ -52,7 +53,8 @@ def metrics(recorder, row):
         os.kill(os.getpid(), signal.SIGKILL)
 
 loop.rollout, loop.iterate, Recorder.metrics = rollout, started, metrics
-adaptation.generate = lambda *args, **kwargs: [["nonsense", "hint on", "open fridge 1", "hint off"]] * len(args[1])
+edits = [Response(text, True, [], []) for text in ("nonsense", "hint on", "open fridge 1", "hint off")]
+adaptation.generate = lambda *args, **kwargs: [edits] * len(args[1])
 runpy.run_module("rlanything_jax.train", run_name="__main__", alter_sys=True)
 """
 

@@ -35,13 +35,15 @@ def get_config() -> ConfigDict:
     config.model.ff_dim = 32
     config.model.scan_unroll = 1
 
-    config.pretrain.tokens_per_batch = 1024
     config.pretrain.policy_steps = 60
+    config.pretrain.policy_tokens = 1024
     config.pretrain.policy_length = 512
     config.pretrain.judge_episodes = 8
     config.pretrain.judge_steps = 60
+    config.pretrain.judge_tokens = 1024
     config.pretrain.judge_length = 512
     config.pretrain.rewriter_steps = 30
+    config.pretrain.rewriter_tokens = 1024
     config.pretrain.rewriter_length = 512
 
     config.eval.every = 2
@@ -53,6 +55,8 @@ def get_config() -> ConfigDict:
 
     config.trainer.tokens_per_batch = 1024
     config.trainer.length_buckets = (512,)
+
+    config.policy.warmup = 0
 
     config.judge.task_filter = (0.0, 1.0)
     config.judge.trajectories = 4

@@ -66,12 +66,16 @@ class World(Protocol):
         """Builds the environment that plays `task`."""
         ...
 
-    def rewrite(self, task: Task, edit: str, taken: Collection[str]) -> Task:
+    def second_prompt(self, task: Task, edit: str) -> str:
+        """What an independent solver of the rewritten task reads, whose answer `rewrite` needs; "" where it needs none."""
+        ...
+
+    def rewrite(self, task: Task, edit: str, taken: Collection[str], second: str = "") -> Task:
         """Applies the rewriter's `edit` to `task`.
 
-        `taken` holds the fingerprints of the tasks in the pool. Raises `Refused` where the edit cannot be
-        read or applied, changes nothing, or makes a task that cannot be solved, is solved at reset or is
-        already taken.
+        `taken` holds the fingerprints of the tasks in the pool, `second` is the answer to `second_prompt`. Raises
+        `Refused` where the edit cannot be read or applied, changes nothing, or makes a task that cannot be
+        solved, is solved at reset or is already taken.
         """
         ...
 
@@ -112,7 +116,7 @@ class Demonstration(NamedTuple):
 
 
 class Teacher(Protocol):
-    """Plays, explains verdicts and rewrites tasks, imperfectly but in the right words."""
+    """Plays and rewrites tasks, imperfectly but in the right words."""
 
     def task(self, rng: random.Random) -> Task:
         """Returns a training task that is not in the run's pool where the world can make more, else one that is."""
@@ -122,10 +126,22 @@ class Teacher(Protocol):
         """Returns one noisy episode."""
         ...
 
+    def rewrite(self, task: Task, direction: str, rng: random.Random) -> tuple[str, str] | None:
+        """Returns (what the rewriter reads, the edit it writes), or None where no edit leads in the direction."""
+        ...
+
+
+class TeacherOfVerdicts(Teacher, Protocol):
+    """Of a world whose reward model judges steps."""
+
     def explain(self, actions: Sequence[str], admissible: bool, verdict: int) -> str:
         """Returns a rationale for `verdict` on the last of `actions`."""
         ...
 
-    def rewrite(self, task: Task, direction: str, rng: random.Random) -> tuple[str, str] | None:
-        """Returns (what the rewriter reads, the edit it writes), or None where no edit leads in the direction."""
+
+class TeacherOfTests(Teacher, Protocol):
+    """Of a world whose reward model writes unit tests."""
+
+    def test(self, task: Task, rng: random.Random) -> tuple[str, str]:
+        """Returns (what the writer of tests reads, an imperfect test)."""
         ...

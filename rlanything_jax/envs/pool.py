@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rlanything_jax.envs.base import Environment, Observation, World
@@ -31,7 +31,7 @@ CLOSE_TIMEOUT_S = 3.0  # for all workers together to close their environments
 
 
 class EnvironmentPool:
-    """Synchronous, batched environments; a context manager.
+    """Batched environments, synchronous or with answers collected later; a context manager.
 
     An episode lost to a fault ends with `done=True`, `won=False` and `info={'error': ...}`: its outcome says
     nothing about the policy, so it must not be trained on. An environment that raises loses its own episode.
@@ -57,8 +57,13 @@ class EnvironmentPool:
         self._make_world = make_world
         self._timeout_s = {"step": step_timeout_s, "reset": reset_timeout_s}
         self._running: dict[int, str | None] = {}  # slot -> None, or why its episode was lost
+        self._answers: dict[int, Observation] = {}  # received, not yet collected
+        self._unanswered: dict[_Worker, collections.deque[tuple[int, str]]] = collections.defaultdict(
+            collections.deque
+        )
+        self._deadlines: dict[_Worker, float] = {}
         self.restarts = 0
-        self.seconds = 0.0  # spent in reset and step, by this process's clock
+        self.seconds = 0.0  # spent submitting and waiting, by this process's clock
         self._episodes = None if workers else _Episodes(make_world())
         self._workers: list[_Worker] = []
         try:
@@ -86,119 +91,135 @@ class EnvironmentPool:
         for worker in self._workers:
             worker.stop(deadline)
         self._workers = []
-        self._running = {}
+        self._running, self._answers = {}, {}
+        self._unanswered.clear()
 
     def reset(self, requests: Sequence[tuple[int, Task]]) -> list[Observation]:
         """Starts an episode of each task in its slot, ending what ran there. Observations in the order
         given."""
-        return self._timed("reset", requests)
+        return self.collect(self.submit_reset(requests))
 
     def step(self, requests: Sequence[tuple[int, str]]) -> list[Observation]:
         """Takes one action in each slot. Observations in the order given.
 
         Raises ValueError where a slot has no running episode (never reset, or its last observation was done).
         """
+        return self.collect(self.submit_step(requests))
+
+    def submit_reset(self, requests: Sequence[tuple[int, Task]]) -> list[int]:
+        """`reset` without waiting for the answers: returns the slots, for `collect`."""
+        return self._submit("reset", requests)
+
+    def submit_step(self, requests: Sequence[tuple[int, str]]) -> list[int]:
+        """`step` without waiting for the answers: returns the slots, for `collect`."""
         for slot, _ in requests:
             if slot not in self._running:
                 raise ValueError(f"slot {slot} has no running episode: reset it before stepping it")
-        return self._timed("step", requests)
+        return self._submit("step", requests)
 
-    def _timed(self, kind: str, requests: Sequence[tuple[int, Any]]) -> list[Observation]:
+    def collect(self, slots: Sequence[int]) -> list[Observation]:
+        """The answers to what was submitted for these slots, once all are there. Other slots may stay under way.
+
+        Raises ValueError where nothing was submitted for a slot.
+        """
+        if unasked := set(slots) - self.under_way():
+            raise ValueError(f"slots {sorted(unasked)} are not under way: submit a reset or a step first")
+        with self._watched():
+            while any(slot not in self._answers for slot in slots):
+                self._receive()
+            return [self._answers.pop(slot) for slot in slots]
+
+    def under_way(self) -> set[int]:
+        """The slots with something submitted and not collected."""
+        return {slot for asked in self._unanswered.values() for slot, _ in asked} | self._answers.keys()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
         start = time.monotonic()
         try:
-            return self._play(kind, requests)
+            yield
+        except BaseException:
+            self.close()  # answers may still be on their way: another call would take them for its own
+            raise
         finally:
             self.seconds += time.monotonic() - start
 
-    def _play(self, kind: str, requests: Sequence[tuple[int, Any]]) -> list[Observation]:
+    def _submit(self, kind: str, requests: Sequence[tuple[int, Any]]) -> list[int]:
         slots = [slot for slot, _ in requests]
         if len(set(slots)) < len(slots):
             raise ValueError(f"a slot is given twice in one call: {slots}")
+        if again := self.under_way().intersection(slots):
+            raise ValueError(f"slots {sorted(again)} are under way: collect them first")
         if self._episodes is None and not self._workers:
             raise ValueError("the pool is closed")
-        observations: dict[int, Observation] = {}
-        if self._episodes is not None:
-            for slot, payload in requests:
-                observations[slot] = self._record(slot, self._episodes.play(kind, slot, payload))
-        else:
+        with self._watched():
+            if self._episodes is not None:
+                for slot, payload in requests:
+                    self._answer(slot, self._episodes.play(kind, slot, payload))
+                return slots
             shares: dict[_Worker, list[tuple[int, Any]]] = collections.defaultdict(list)
             for slot, payload in requests:
                 if kind == "step" and (reason := self._running[slot]) is not None:
-                    observations[slot] = self._record(slot, _fault(reason))
+                    self._answer(slot, _fault(reason))
                 else:
                     shares[self._workers[slot % len(self._workers)]].append((slot, payload))
-            try:
-                observations |= self._play_in_workers(kind, shares)
-            except BaseException:
-                self.close()  # answers may still be on their way: another call would take them for its own
-                raise
-        return [observations[slot] for slot in slots]
+            for worker, share in shares.items():
+                worker.wait_until_ready()
+                if not self._unanswered[worker]:
+                    self._deadlines[worker] = time.monotonic() + self._timeout_s[kind]
+                self._unanswered[worker].extend((slot, kind) for slot, _ in share)
+                try:
+                    worker.connection.send((kind, share))
+                except OSError:
+                    self._replace(worker, worker.kill())
+        return slots
 
-    def _record(self, slot: int, observation: Observation) -> Observation:
+    def _answer(self, slot: int, observation: Observation) -> None:
         if observation.done:
             self._running.pop(slot, None)
         else:
             self._running[slot] = None
-        return observation
+        self._answers[slot] = observation
 
-    def _play_in_workers(
-        self, kind: str, shares: Mapping[_Worker, list[tuple[int, Any]]]
-    ) -> dict[int, Observation]:
+    def _receive(self) -> None:
+        """Waits until a worker answers or its time is over."""
         # A worker answers its slots in the order sent. Its deadline is that of the slot it is at: one slow
         # batch of quick steps is fine, one slow step is not.
-        timeout_s = self._timeout_s[kind]
-        observations: dict[int, Observation] = {}
-        unanswered: dict[_Worker, collections.deque[int]] = {}
-        deadlines: dict[_Worker, float] = {}
-        for worker, share in shares.items():
-            worker.wait_until_ready()
-            unanswered[worker] = collections.deque(slot for slot, _ in share)
-            try:
-                worker.connection.send((kind, share))
-            except OSError:
-                observations |= self._replace(worker, kind, unanswered.pop(worker), worker.kill())
-            deadlines[worker] = time.monotonic() + timeout_s
+        asked = [worker for worker in self._workers if self._unanswered[worker]]
+        patience = min(self._deadlines[worker] for worker in asked) - time.monotonic()
+        answered = multiprocessing.connection.wait(
+            [worker.connection for worker in asked], timeout=max(patience, 0.0)
+        )
+        for worker in asked:
+            slot, kind = self._unanswered[worker][0]
+            if worker.connection in answered:
+                try:
+                    observation = worker.connection.recv()
+                except (EOFError, OSError):
+                    self._replace(worker, worker.kill())
+                    continue
+                self._unanswered[worker].popleft()
+                self._answer(slot, observation)
+                if self._unanswered[worker]:
+                    _, kind = self._unanswered[worker][0]
+                    self._deadlines[worker] = time.monotonic() + self._timeout_s[kind]
+            elif time.monotonic() >= self._deadlines[worker]:
+                worker.kill()
+                self._replace(worker, f"no answer within {self._timeout_s[kind]:g} s")
 
-        while unanswered:
-            patience = min(deadlines[worker] for worker in unanswered) - time.monotonic()
-            answered = multiprocessing.connection.wait(
-                [worker.connection for worker in unanswered], timeout=max(patience, 0.0)
-            )
-            for worker in list(unanswered):
-                if worker.connection in answered:
-                    try:
-                        observation = worker.connection.recv()
-                    except (EOFError, OSError):
-                        observations |= self._replace(worker, kind, unanswered.pop(worker), worker.kill())
-                        continue
-                    slot = unanswered[worker].popleft()
-                    observations[slot] = self._record(slot, observation)
-                    deadlines[worker] = time.monotonic() + timeout_s
-                    if not unanswered[worker]:
-                        del unanswered[worker]
-                elif time.monotonic() >= deadlines[worker]:
-                    worker.kill()
-                    reason = f"no answer within {timeout_s:g} s"
-                    observations |= self._replace(worker, kind, unanswered.pop(worker), reason)
-        return observations
-
-    def _replace(
-        self, worker: _Worker, kind: str, unanswered: Collection[int], reason: str
-    ) -> dict[int, Observation]:
-        """Starts a new process for a killed worker. Returns the faults of the slots it had not answered, of
-        which the first was at fault, and marks its other running episodes as lost."""
-        culprit, *others = unanswered
+    def _replace(self, worker: _Worker, reason: str) -> None:
+        """Starts a new process for a killed worker. The slots it had not answered are faults, of which the first is
+        to blame; its other running episodes are marked as lost."""
+        (culprit, kind), *others = self._unanswered.pop(worker)
         lost = f"lost with its worker in the {kind} of slot {culprit}: {reason}"
         for slot in self._running:
             if slot % len(self._workers) == worker.index:
                 self._running[slot] = lost
-        faults = {culprit: _fault(f"{kind} of slot {culprit}: {reason}")}
-        faults |= {slot: _fault(lost) for slot in others}
-        for slot, fault in faults.items():
-            self._record(slot, fault)
+        self._answer(culprit, _fault(f"{kind} of slot {culprit}: {reason}"))
+        for slot, _ in others:
+            self._answer(slot, _fault(lost))
         self._workers[worker.index] = _Worker(worker.index, self._make_world)
         self.restarts += 1
-        return faults
 
 
 def _fault(error: str) -> Observation:

@@ -15,7 +15,23 @@ def _alfworld(options: Mapping[str, Any]) -> World:
     return AlfworldWorld(**options)
 
 
-WORLDS: dict[str, Callable[[Mapping[str, Any]], World]] = {"alfworld": _alfworld}
+def _code(options: Mapping[str, Any]) -> World:
+    from rlanything_jax.envs.code.world import CodeWorld
+
+    return CodeWorld(**options)
+
+
+def _math(options: Mapping[str, Any]) -> World:
+    from rlanything_jax.envs.math.world import MathWorld
+
+    return MathWorld(**options)
+
+
+WORLDS: dict[str, Callable[[Mapping[str, Any]], World]] = {
+    "alfworld": _alfworld,
+    "code": _code,
+    "math": _math,
+}
 
 
 def world_maker(name: str, options: Mapping[str, Any]) -> Callable[[], World]:

@@ -11,21 +11,22 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-# Large enough to silence a position, small enough that a fully masked row stays finite in float32.
-MASKED = -1e30
+from rlanything_jax.models.spans import MASKED, Spans, attend_spans
 
 
-def attend(q: Array, k: Array, v: Array, mask: Array) -> Array:
+def attend(q: Array, k: Array, v: Array, mask: Array | Spans) -> Array:
     """Softmax attention with grouped queries.
 
     Args:
       q: [B,T,N,H] queries.
       k, v: [B,K,S,H] keys and values, N a multiple of K.
-      mask: [B,T,S] bool, True where query t may see key s.
+      mask: [B,T,S] bool, True where query t may see key s; or the same as spans, for long rows.
 
     Returns:
-      [B,T,N,H], in the dtype of q. A row that may see nothing returns the mean of v, for callers to mask out.
+      [B,T,N,H], in the dtype of q. A query that sees nothing has a result that means nothing, for callers to mask out.
     """
+    if isinstance(mask, Spans):
+        return attend_spans(q, k, v, mask)
     scores = _scores(q, k, mask)
     weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
     return _weighted(weights, v, q)
@@ -58,12 +59,15 @@ def merge_parts(a: tuple[Array, Array], b: tuple[Array, Array]) -> Array:
 def _scores(q: Array, k: Array, mask: Array) -> Array:
     """Masked, scaled scores [B,K,G,T,S] in float32, where query head n = k * G + g."""
     b, t, n, h = q.shape
-    kv = k.shape[1]
-    grouped = q.reshape(b, t, kv, n // kv, h)
-    scores = jnp.einsum("btkgh,bksh->bkgts", grouped, k, preferred_element_type=jnp.float32) * h**-0.5
-    return jnp.where(mask[:, None, None], scores, MASKED)
+    kv, s = k.shape[1:3]
+    # One matrix of all the queries of a kv-head: with a single query, separate axes cost copies of the keys.
+    rows = q.reshape(b, t, kv, n // kv, h).transpose(0, 2, 3, 1, 4).reshape(b, kv, -1, h)
+    scores = jnp.einsum("bkqh,bksh->bkqs", rows, k, preferred_element_type=jnp.float32) * h**-0.5
+    return jnp.where(mask[:, None, None], scores.reshape(b, kv, n // kv, t, s), MASKED)
 
 
 def _weighted(weights: Array, v: Array, q: Array) -> Array:
-    out = jnp.einsum("bkgts,bksh->btkgh", weights, v, preferred_element_type=jnp.float32)
-    return out.reshape(q.shape).astype(q.dtype)
+    b, kv, group, t, s = weights.shape
+    rows = weights.reshape(b, kv, group * t, s)
+    out = jnp.einsum("bkqs,bksh->bkqh", rows, v, preferred_element_type=jnp.float32)
+    return out.reshape(b, kv, group, t, -1).transpose(0, 3, 1, 2, 4).reshape(q.shape).astype(q.dtype)

@@ -24,8 +24,14 @@ from rlanything_jax.models.config import REMAT, ModelConfig
 from rlanything_jax.models.dense import Dense
 from rlanything_jax.models.experts import Experts, route
 from rlanything_jax.models.rope import rope
+from rlanything_jax.models.spans import Spans
+from rlanything_jax.parallel.layout import constrain
 
 Params = dict[str, Any]
+
+LONGEST_MASK = (
+    4096  # tokens of a row whose mask and scores are whole in memory; longer ones go block by block
+)
 
 
 class RMSNorm(nn.Module):
@@ -87,7 +93,7 @@ class Block(nn.Module):
             return x + self.experts(y, *route(self.router(y), c.experts_per_token, c.normalise_experts))
         return x + self.w_down(nn.silu(self.w_gate(y)) * self.w_up(y))
 
-    def __call__(self, x: Array, positions: Array, mask: Array) -> Array:
+    def __call__(self, x: Array, positions: Array, mask: Array | Spans) -> Array:
         q, k, v = self.qkv(x, positions)
         return self.finish(x, attend(q, k, v, mask))
 
@@ -121,7 +127,11 @@ def unstack(params: Params, config: ModelConfig) -> Params:
 
 def embed(params: Params, config: ModelConfig, tokens: Array) -> Array:
     """tokens [B,T] -> [B,T,D]. Scaling a tied table gives input and output unit variance."""
-    x = params["embed"][tokens].astype(config.jax_dtype)
+    table = constrain(
+        params["embed"], "vocab", None
+    )  # gathered once, where rows of the result would be resorted
+    x = table[tokens].astype(config.jax_dtype)
+    x = constrain(x, "rows", "positions", None)
     return x * config.embed_dim**0.5 if config.scale_embeddings else x
 
 
@@ -133,15 +143,21 @@ def block_finish(layer: Params, config: ModelConfig, x: Array, attended: Array) 
     return _apply(layer, config, x, attended, method=Block.finish)
 
 
-def _apply(layer: Params, config: ModelConfig, *args: Array, method: Callable[..., Any] | None = None) -> Any:
+def _apply(
+    layer: Params, config: ModelConfig, *args: Array | Spans, method: Callable[..., Any] | None = None
+) -> Any:
     return Block(config).apply({"params": layer}, *args, method=method)
 
 
-def hidden(params: Params, config: ModelConfig, tokens: Array, positions: Array, mask: Array) -> Array:
-    """The last layer's output [B,S,D] for tokens and positions [B,S] under a mask [B,S,S], layers stacked."""
+def hidden(
+    params: Params, config: ModelConfig, tokens: Array, positions: Array, mask: Array | Spans
+) -> Array:
+    """The last layer's output [B,S,D] for tokens and positions [B,S] under a mask [B,S,S] or spans, layers stacked."""
+    if isinstance(mask, Spans) and tokens.shape[1] <= LONGEST_MASK:
+        mask = mask.sees(jnp.arange(tokens.shape[1]))
 
-    def layer(x: Array, weights: Params, mask: Array) -> Array:
-        return _apply(weights, config, x, positions, mask)
+    def layer(x: Array, weights: Params, mask: Array | Spans) -> Array:
+        return constrain(_apply(weights, config, x, positions, mask), "rows", "positions", None)
 
     policy = REMAT[config.remat]
     run = jax.checkpoint(layer, prevent_cse=False, policy=policy) if policy else layer
@@ -152,10 +168,15 @@ def hidden(params: Params, config: ModelConfig, tokens: Array, positions: Array,
         )
         return x
     # One program serves all layers of the scan; a flag tells it which mask a layer has.
-    near = within(mask, positions, positions, config.sliding_window)
+    window = config.sliding_window
+    near = (
+        mask.within(positions, window)
+        if isinstance(mask, Spans)
+        else within(mask, positions, positions, window)
+    )
     sliding = jnp.isin(jnp.arange(config.layers), jnp.array(config.sliding_layers))
     x, _ = jax.lax.scan(
-        lambda x, xs: (run(x, xs[0], jnp.where(xs[1], near, mask)), None),
+        lambda x, xs: (run(x, xs[0], jax.tree.map(functools.partial(jnp.where, xs[1]), near, mask)), None),
         x,
         (params["layers"], sliding),
         unroll=config.scan_unroll,

@@ -6,7 +6,7 @@ each expert sees one contiguous run of rows, and three ragged matrix products co
     pairs sorted by expert   | e0 e0 e0 | e1 | e3 e3 |        sizes 3 1 0 2
 
 While a mesh is set (`jax.set_mesh`), each device does this for the experts that lie on it, the rows of its batch and
-its slice of the hidden units, and the devices add up what they have: weights stay where `models.sharding` puts them,
+its slice of the hidden units, and the devices add up what they have: weights stay where `parallel.layout` puts them,
 and no token is sorted against those of another device.
 """
 

@@ -48,7 +48,7 @@ def from_pretrained(
     Args:
       path_or_preset: a folder with `config.json` and safetensors weights, a `.gguf` file, or the name of a preset, which
         is random weights of that shape without a tokenizer. A folder wins over a preset of the same name.
-      mesh: where the parameters go, by the rules of `models.sharding`; axes among data, fsdp, tensor, sequence and
+      mesh: where the parameters go, by the rules of `parallel.layout`; axes among data, fsdp, tensor, sequence and
         expert. Without one, the first device.
       dtype: of parameters and activations; by default what the config says, float32 for a GGUF file.
       seed: of a preset's weights.

@@ -51,7 +51,7 @@ Index = tuple[slice, ...]
 
 
 def load_params(source: TensorSource, config: ModelConfig, mesh: jax.sharding.Mesh | None = None) -> Params:
-    """Our parameters from a source of Hugging Face tensors, placed by `models.sharding` on the mesh.
+    """Our parameters from a source of Hugging Face tensors, placed by `parallel.layout` on the mesh.
 
     Raises ValueError that names every tensor (the first few, with their number) that is missing, extra or of another
     shape, and its file; and where the config ties the output table to the embedding but the file holds another one.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tokenizers import Tokenizer
 
-from rlanything_jax.envs.base import Teacher
+from rlanything_jax.envs.base import Teacher, TeacherOfTests, TeacherOfVerdicts
 from rlanything_jax.models.tokenizer import END, JUDGE, special_id
 from rlanything_jax.reward.verdicts import format_verdict
 from rlanything_jax.rollouts import Trajectory
@@ -35,7 +35,7 @@ def play_examples(
 
 
 def judge_examples(
-    teacher: Teacher,
+    teacher: TeacherOfVerdicts,
     tokenizer: Tokenizer,
     trajectories: Sequence[Trajectory],
     seed: int,
@@ -73,13 +73,25 @@ def judge_examples(
 
 def rewrite_examples(teacher: Teacher, tokenizer: Tokenizer, seed: int) -> Iterator[TrainSequence]:
     """Rewriting prompts with an edit in the wanted direction."""
-    end, rng = special_id(tokenizer, END), random.Random(f"rewrite {seed}")
+    rng = random.Random(f"rewrite {seed}")
     while True:
         example = teacher.rewrite(teacher.task(rng), rng.choice(("easier", "harder")), rng)
-        if example is None:
-            continue
-        prompt, edit = (e.ids for e in tokenizer.encode_batch(list(example), add_special_tokens=False))
-        yield TrainSequence(_supervised([*prompt, *edit, end], [0.0] * len(prompt) + [1.0] * (len(edit) + 1)))
+        if example is not None:
+            yield _answered(tokenizer, *example)
+
+
+def unit_test_examples(teacher: TeacherOfTests, tokenizer: Tokenizer, seed: int) -> Iterator[TrainSequence]:
+    """What a writer of unit tests reads, with a test."""
+    rng = random.Random(f"test {seed}")
+    while True:
+        yield _answered(tokenizer, *teacher.test(teacher.task(rng), rng))
+
+
+def _answered(tokenizer: Tokenizer, prompt: str, answer: str) -> TrainSequence:
+    """A prompt and its answer, of which the answer is learned."""
+    end = special_id(tokenizer, END)
+    read, wrote = (e.ids for e in tokenizer.encode_batch([prompt, answer], add_special_tokens=False))
+    return TrainSequence(_supervised([*read, *wrote, end], [0.0] * len(read) + [1.0] * (len(wrote) + 1)))
 
 
 def _supervised(tokens: list[int], weight: list[float], point: int = 0) -> Piece:

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import jax
 from flax.traverse_util import flatten_dict, unflatten_dict
@@ -22,11 +23,16 @@ from tokenizers import Tokenizer
 
 import rlanything_jax
 from rlanything_jax.dialogue import Speaker, WordDialogue
-from rlanything_jax.envs.base import World
+from rlanything_jax.envs.base import TeacherOfTests, TeacherOfVerdicts, World
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params, init, unstack
-from rlanything_jax.pretrain.examples import judge_examples, play_examples, rewrite_examples
+from rlanything_jax.pretrain.examples import (
+    judge_examples,
+    play_examples,
+    rewrite_examples,
+    unit_test_examples,
+)
 from rlanything_jax.pretrain.supervised import fit
 from rlanything_jax.rollouts import SamplerConfig, rollout
 from rlanything_jax.trainer.batches import TrainSequence
@@ -50,9 +56,9 @@ def warm_start(
     teacher = world.teacher(options.noise)
     folder = Path(os.path.expanduser(options.cache))
 
-    def stage(
-        name: str, start: Params, examples: Callable[[], Iterator[TrainSequence]], steps: int, length: int
-    ) -> Params:
+    def stage(name: str, start: Params, examples: Callable[[], Iterator[TrainSequence]]) -> Params:
+        steps, tokens, length = (options[f"{name}_{key}"] for key in ("steps", "tokens", "length"))
+
         def train() -> Params:
             return fit(
                 start,
@@ -60,7 +66,7 @@ def warm_start(
                 examples(),
                 steps=steps,
                 learning_rate=options.learning_rate,
-                tokens_per_batch=options.tokens_per_batch,
+                tokens_per_batch=tokens,
                 length=length,
                 progress=lambda step, steps, loss: progress(
                     f"warm start: {name}, loss {loss:.2f}", step, steps
@@ -70,6 +76,8 @@ def warm_start(
         return _cached(folder / f"{name}-{_fingerprint(config, tokenizer, name)}.safetensors", train)
 
     def judge_stream() -> Iterator[TrainSequence]:
+        if config.reward == "unit_tests":
+            return unit_test_examples(cast(TeacherOfTests, teacher), tokenizer, config.seed)
         trajectories = rollout(
             Speaker(unstack(policy, model), model, WordDialogue(tokenizer)),
             envs,
@@ -81,7 +89,7 @@ def warm_start(
             progress=lambda done, total: progress("warm start: episodes for the judge", done, total),
         )
         return judge_examples(
-            teacher,
+            cast(TeacherOfVerdicts, teacher),
             tokenizer,
             trajectories,
             config.seed,
@@ -99,17 +107,9 @@ def warm_start(
             read_weight=options.read_weight,
             longest=options.policy_length,
         ),
-        options.policy_steps,
-        options.policy_length,
     )
-    judge = stage("judge", policy, judge_stream, options.judge_steps, options.judge_length)
-    rewriter = stage(
-        "rewriter",
-        policy,
-        lambda: rewrite_examples(teacher, tokenizer, config.seed),
-        options.rewriter_steps,
-        options.rewriter_length,
-    )
+    judge = stage("judge", policy, judge_stream)
+    rewriter = stage("rewriter", policy, lambda: rewrite_examples(teacher, tokenizer, config.seed))
     return {"policy": policy, "judge": judge, "rewriter": rewriter}
 
 
@@ -131,7 +131,7 @@ def _fingerprint(config: ConfigDict, tokenizer: Tokenizer, stage: str) -> str:
     options = {k: v for k, v in config.pretrain.items() if k != "cache" and not k.startswith(others)}
     relevant = {name: config[name].to_dict() for name in ("model", "world", "sampler")}
     digest = hashlib.sha256(tokenizer.to_str().encode())
-    digest.update(json.dumps([options, relevant, config.seed], sort_keys=True).encode())
+    digest.update(json.dumps([options, relevant, config.reward, config.seed], sort_keys=True).encode())
     package = Path(rlanything_jax.__file__).parent
     for room in ("pretrain", "models", "trainer", "sampler", "reward", "tasks", "envs"):
         for path in sorted((package / room).rglob("*.py")):

@@ -73,6 +73,18 @@ def curves(metrics: Metrics) -> str:
                 rule=0.5,
             ),
             line_chart(
+                "Written tests",
+                [
+                    curve("judge/test_accuracy", "accurate", 2),
+                    curve("judge/detect_rate", "detect", 6),
+                    curve("eval/test_accuracy", "accurate, held out", 3, "marked"),
+                    curve("eval/detect_rate", "detect, held out", 1, "marked"),
+                ],
+                note="Tests that all correct programs pass; those that moreover fail all wrong ones.",
+                unit="percent",
+                y_range=(0, None),
+            ),
+            line_chart(
                 "Reward precision",
                 [
                     curve("judge/mu", "μ = p₊ + p₋", 2),
@@ -215,6 +227,7 @@ STANDARD = {
     "iteration",
     *("eval/success", "eval/success_ood", "rollout/success", "rollout/inadmissible"),
     *("judge/balanced_accuracy", "judge/auc", "judge/outcome_accuracy"),
+    *("judge/test_accuracy", "judge/detect_rate", "eval/test_accuracy", "eval/detect_rate"),
     *("judge/p_plus", "judge/p_minus", "judge/mu", "judge/parse_rate"),
     *("tasks/proposed", "tasks/accepted", "tasks/accepted_total"),
     *("theory/importance_ratio", "sampler/logprob_gap", "time/iteration_s"),

@@ -23,6 +23,8 @@ HEADLINES = (
     Headline("rollout/inadmissible", "Inadmissible actions", -1, "{:.1%}"),
     Headline("judge/balanced_accuracy", "Judge balanced accuracy", +1, "{:.3f}"),
     Headline("judge/auc", "Judge AUC", +1, "{:.3f}"),
+    Headline("eval/test_accuracy", "Accuracy of written tests", +1, "{:.1%}"),
+    Headline("eval/detect_rate", "Detect rate", +1, "{:.1%}"),
     Headline("tasks/accepted_total", "Accepted tasks", +1, "{:.0f}"),
 )
 

@@ -13,6 +13,7 @@ from rlanything_jax.rollouts import Trajectory
 
 class Votes(NamedTuple):
     outcome: np.ndarray  # [Q,N] int32 in {-1,+1}
+    score: np.ndarray  # [Q,N] float32 in [0,1], the environment's own measure
     scores: np.ndarray  # [Q,N,T,M] int32 in {-1,0,+1}
     step_mask: np.ndarray  # [Q,N,T] bool
     labels: np.ndarray  # [Q,N,T] int32 in {-1,0,+1}, 0 where the world gives none
@@ -34,6 +35,7 @@ def to_arrays(
     """
     arrays = Votes(
         np.full((tasks, n), -1, np.int32),
+        np.zeros((tasks, n), np.float32),
         np.zeros((tasks, n, steps, m), np.int32),
         np.zeros((tasks, n, steps), bool),
         np.zeros((tasks, n, steps), np.int32),
@@ -42,7 +44,7 @@ def to_arrays(
         if trajectory.error:
             continue
         here = divmod(i, n)
-        arrays.outcome[here] = trajectory.outcome
+        arrays.outcome[here], arrays.score[here] = trajectory.outcome, trajectory.score
         for t, (step, of_step) in enumerate(zip(trajectory.steps, cast, strict=True)):
             arrays.step_mask[here][t] = True
             arrays.scores[here][t] = [vote.score for vote in of_step]

@@ -24,6 +24,9 @@ from rlanything_jax.sampler import (
     pad_rows,
 )
 
+# Tokens of a trajectory: attention scores take memory for each of them times the longest trajectory.
+READ_AT_ONCE = 512
+
 
 @dataclasses.dataclass(frozen=True)
 class JudgeConfig:
@@ -47,6 +50,9 @@ class Vote:
     logprobs: list[float]
 
 
+_VOTE_BITS = 16  # of a request's 32; the others number the trajectory
+
+
 def judge(
     speaker: Speaker,
     trajectories: Sequence[Trajectory],
@@ -54,14 +60,15 @@ def judge(
     config: JudgeConfig,
     *,
     seed: int,
-    first_request: int = 0,
+    first: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[list[list[Vote]]]:
     """m votes on every step of every trajectory: [trajectory][step][m].
 
     Args:
       speaker: the judge.
-      seed, first_request: name the random streams; they do not depend on how trajectories are grouped.
+      seed, first: name the random streams: `first` is the number of the first trajectory, and how they are grouped does
+        not matter.
 
     Raises:
       ValueError: a trajectory that is longer than `config.length_buckets` as the judge reads it.
@@ -69,10 +76,9 @@ def judge(
     votes: list[list[list[Vote]]] = [[] for _ in trajectories]
     transcripts = [trajectory.transcript(speaker.dialogue) for trajectory in trajectories]
     order = sorted(range(len(transcripts)), key=lambda i: len(transcripts[i].tokens))
-    most_steps = max((len(t.points) for t in transcripts), default=0)
     for at in range(0, len(order), config.rows):
         group = order[at : at + config.rows]
-        requests = [first_request + i * most_steps * m for i in group]
+        requests = [(first + i) << _VOTE_BITS for i in group]
         judged = _judge_group(speaker, [transcripts[i] for i in group], m, config, seed, requests)
         for i, result in zip(group, judged, strict=True):
             votes[i] = result
@@ -93,7 +99,10 @@ def _judge_group(
     width = bucket(max(len(t.points) for t in transcripts) * m, config.branch_buckets)
     filler: list[list[int]] = [[]] * (config.rows - len(transcripts))
     tokens, count = pad_rows([*(t.tokens for t in transcripts), *filler], capacity)
-    trunk = extend(params, model, new_sessions(model, config.rows, capacity), tokens, count)
+    trunk = new_sessions(model, config.rows, capacity)
+    for start in range(0, capacity, READ_AT_ONCE):
+        piece = tokens[:, start : start + READ_AT_ONCE]
+        trunk = extend(params, model, trunk, piece, np.clip(count - start, 0, piece.shape[1]))
     shape = (config.rows, width)
     point, budget, request = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.uint32)
     for row, transcript in enumerate(transcripts):
@@ -111,7 +120,7 @@ def _judge_group(
     )
     opening = np.array(dialogue.question, np.int32)
     sampled = decode_branches(params, model, trunk, point, opening, sampling, config.max_tokens)
-    ids, logprobs, counts = (np.asarray(x).reshape(*shape, *x.shape[1:]) for x in sampled)
+    ids, logprobs, counts, _ = (np.asarray(x).reshape(*shape, *x.shape[1:]) for x in sampled)
 
     def vote(row: int, column: int) -> Vote:
         n = counts[row, column]

@@ -1,9 +1,9 @@
 """Generation: sessions over a KV cache, and branches over a shared trunk."""
 
 from rlanything_jax.sampler.branches import decode_branches
+from rlanything_jax.sampler.draw import Sampling
 from rlanything_jax.sampler.session import (
     Sampled,
-    Sampling,
     Sessions,
     bucket,
     decode,
@@ -11,13 +11,19 @@ from rlanything_jax.sampler.session import (
     forget,
     new_sessions,
     pad_rows,
+    place,
+    rewind,
     select,
 )
+from rlanything_jax.sampler.slots import Buckets, Response, Slots
 
 __all__ = [
+    "Buckets",
+    "Response",
     "Sampled",
     "Sampling",
     "Sessions",
+    "Slots",
     "bucket",
     "decode",
     "decode_branches",
@@ -25,5 +31,7 @@ __all__ = [
     "forget",
     "new_sessions",
     "pad_rows",
+    "place",
+    "rewind",
     "select",
 ]

@@ -17,7 +17,8 @@ from jax import Array
 from rlanything_jax.models.attention import attend_part, merge_parts
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params, block_finish, block_qkv, embed, layer_masks, unembed
-from rlanything_jax.sampler.session import Sampled, Sampling, Sessions, sample_token
+from rlanything_jax.sampler.draw import Sampling
+from rlanything_jax.sampler.session import Sampled, Sessions, no_samples, record
 
 
 @functools.partial(jax.jit, static_argnames=("config", "chunk"))
@@ -52,7 +53,6 @@ def decode_branches(
     base = point.reshape(-1)
     visible = jnp.arange(trunk.capacity) < point[:, :, None]  # [B,R,S]
     budget = jnp.minimum(sampling.budget, chunk)
-    rows = jnp.arange(b * r)
 
     def read(
         keys: list[Array], values: list[Array], tokens: Array, start: Array
@@ -78,28 +78,23 @@ def decode_branches(
             x = block_finish(layer, config, x, merge_parts(theirs, mine))
         return new_keys, new_values, x[:, -1]
 
-    def draw(step: Array, x: Array, done: Array, out: Sampled) -> tuple[Array, Array, Sampled]:
-        token, logprob = sample_token(unembed(params, config, x), sampling, base + n_question + step)
-        slot = jnp.where(done, chunk, step)
-        out = Sampled(
-            out.tokens.at[rows, slot].set(token, mode="drop"),
-            out.logprobs.at[rows, slot].set(logprob, mode="drop"),
-            out.count + ~done,
-        )
-        return token, done | jnp.any(token[:, None] == sampling.stop, axis=1) | (out.count >= budget), out
-
     def body(carry: tuple) -> tuple:
         step, keys, values, last, done, out = carry
         keys, values, x = read(keys, values, last[:, None], n_question + step - 1)
-        token, done, out = draw(step, x, done, out)
+        logits = unembed(params, config, x)
+        token, done, out = record(logits, step, base + n_question + step, sampling, budget, done, out)
         return step + 1, keys, values, token, done, out
 
-    out = Sampled(
-        jnp.zeros((b * r, chunk), jnp.int32), jnp.zeros((b * r, chunk)), jnp.zeros(b * r, jnp.int32)
-    )
     zero = jnp.zeros((), jnp.int32)
-    opening = jnp.broadcast_to(question, (b * r, n_question))
-    keys, values, x = read(keys, values, opening, zero)
-    token, done, out = draw(zero, x, budget <= 0, out)
+    keys, values, x = read(keys, values, jnp.broadcast_to(question, (b * r, n_question)), zero)
+    token, done, out = record(
+        unembed(params, config, x),
+        zero,
+        base + n_question,
+        sampling,
+        budget,
+        budget <= 0,
+        no_samples(budget, chunk),
+    )
     carry = (zero + 1, keys, values, token, done, out)
     return jax.lax.while_loop(lambda c: ~jnp.all(c[4]), body, carry)[-1]

@@ -1,13 +1,23 @@
-"""One-turn generation: a prompt in, a text out."""
+"""One-turn generation: a prompt in, responses out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from rlanything_jax.dialogue import Speaker
+from rlanything_jax.dialogue import Dialogue, Speaker
 from rlanything_jax.sampler.session import Sampling, bucket, decode, extend, new_sessions, pad_rows, select
+
+
+class Response(NamedTuple):
+    """One sampled response, with its tokens as sampled."""
+
+    text: str
+    finished: bool  # by a stop token, not by its budget
+    tokens: list[int]
+    logprobs: list[float]
 
 
 def generate(
@@ -21,14 +31,14 @@ def generate(
     seed: int,
     first_request: int = 0,
     rows: int = 8,
-) -> list[list[str]]:
-    """`samples` texts for each prompt, [prompt][sample]; each prompt is read once and forked.
+) -> list[list[Response]]:
+    """`samples` responses to each prompt, [prompt][sample]; each prompt is read once and forked.
 
-    Prompts are read `rows` at a time, so the batch compiles once; a text that met no end is returned as far
-    as it went. A prompt that is longer than the longest bucket is not read and gets no text.
+    Prompts are read `rows` at a time, so the batch compiles once; a response that met no end is returned as far
+    as it went. A prompt that is longer than the longest bucket is not read and gets none.
     """
     params, model, dialogue = speaker
-    texts: list[list[str]] = []
+    responses: list[list[Response]] = []
     encoded = [dialogue.open(prompt) for prompt in prompts]
     encoded = [ids if len(ids) <= length_buckets[-1] else [] for ids in encoded]
     for at in range(0, len(encoded), rows):
@@ -47,8 +57,16 @@ def generate(
             seed=np.uint32(seed),
         )
         _, sampled = decode(params, model, sessions, sampling, max_tokens)
-        ids, lengths = np.asarray(sampled.tokens), np.asarray(sampled.count)
+        ids, logprobs, lengths, _ = (np.asarray(x) for x in sampled)
+
         for i in range(len(group)):
             rows_of_prompt = range(i * samples, (i + 1) * samples if group[i] else i * samples)
-            texts.append([dialogue.text(ids[r, : lengths[r]].tolist()) for r in rows_of_prompt])
-    return texts
+            responses.append(
+                [_response(dialogue, ids[r, : lengths[r]], logprobs[r, : lengths[r]]) for r in rows_of_prompt]
+            )
+    return responses
+
+
+def _response(dialogue: Dialogue, tokens: np.ndarray, logprobs: np.ndarray) -> Response:
+    new = tokens.tolist()
+    return Response(dialogue.text(new), bool(new) and new[-1] in dialogue.stop, new, logprobs.tolist())

@@ -22,6 +22,8 @@ from jax import Array
 from rlanything_jax.models.attention import attend
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params, block_finish, block_qkv, embed, layer_masks, unembed
+from rlanything_jax.parallel.layout import DECODE, constrain
+from rlanything_jax.sampler.draw import Sampling, draw
 
 
 class Sessions(NamedTuple):
@@ -30,7 +32,7 @@ class Sessions(NamedTuple):
     keys: list[Array]  # L x [B,K,S,H]
     values: list[Array]  # L x [B,K,S,H]
     length: Array  # [B] tokens in the cache
-    logits: Array  # [B,V] float32, of the token after the cache
+    logits: Array  # [B,V] float32, of the token after what was extended last
     last: Array  # [B] the sampled token that still has to be read
     pending: Array  # [B] bool, whether there is one
 
@@ -39,32 +41,42 @@ class Sessions(NamedTuple):
         return self.keys[0].shape[2]
 
 
-class Sampling(NamedTuple):
-    """What may differ from row to row; all arrays, so that no value of them compiles anything anew."""
-
-    temperature: np.ndarray | Array  # [B] float32; 0 takes the likeliest token
-    budget: np.ndarray | Array  # [B] tokens to sample at most; 0 leaves the row alone
-    stop: np.ndarray | Array  # [B,E] ids that end a turn (they are kept); -1 stands for none
-    request: np.ndarray | Array  # [B] uint32, names the row's random stream
-    seed: np.uint32 | Array  # []
-
-
 class Sampled(NamedTuple):
     tokens: Array  # [B,C]
     logprobs: Array  # [B,C] of the distribution that was sampled, float32
     count: Array  # type: ignore[assignment]  # [B] how many of the C are real; hides tuple.count
+    kept: Array  # [B,C] log of the mass that top-k and top-p left, float32: see `draw`
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def new_sessions(config: ModelConfig, batch: int, capacity: int) -> Sessions:
     """Empty sessions."""
     shape = (batch, config.kv_heads, capacity, config.head_dim)
+    return pinned(
+        Sessions(
+            keys=[jnp.zeros(shape, config.jax_dtype) for _ in range(config.layers)],
+            values=[jnp.zeros(shape, config.jax_dtype) for _ in range(config.layers)],
+            length=jnp.zeros(batch, jnp.int32),
+            logits=jnp.zeros((batch, config.vocab_size), jnp.float32),
+            last=jnp.zeros(batch, jnp.int32),
+            pending=jnp.zeros(batch, bool),
+        )
+    )
+
+
+def pinned(sessions: Sessions) -> Sessions:
+    """The sessions, on a mesh by rows and kv-heads."""
+
+    def rows(x: Array, *axes: str | None) -> Array:
+        return constrain(x, "rows", *axes, *[None] * (x.ndim - 1 - len(axes)), layout=DECODE)
+
     return Sessions(
-        keys=[jnp.zeros(shape, config.jax_dtype) for _ in range(config.layers)],
-        values=[jnp.zeros(shape, config.jax_dtype) for _ in range(config.layers)],
-        length=jnp.zeros(batch, jnp.int32),
-        logits=jnp.zeros((batch, config.vocab_size), jnp.float32),
-        last=jnp.zeros(batch, jnp.int32),
-        pending=jnp.zeros(batch, bool),
+        [rows(k, "kv_heads") for k in sessions.keys],
+        [rows(v, "kv_heads") for v in sessions.values],
+        rows(sessions.length),
+        rows(sessions.logits, "vocab"),
+        rows(sessions.last),
+        rows(sessions.pending),
     )
 
 
@@ -80,10 +92,12 @@ def select(sessions: Sessions, rows: Array, capacity: int) -> Sessions:
         cache = cache[rows, :, :capacity]
         return jnp.pad(cache, ((0, 0), (0, 0), (0, capacity - cache.shape[2]), (0, 0)))
 
-    return Sessions(
-        [resize(k) for k in sessions.keys],
-        [resize(v) for v in sessions.values],
-        *(x[rows] for x in sessions[2:]),
+    return pinned(
+        Sessions(
+            [resize(k) for k in sessions.keys],
+            [resize(v) for v in sessions.values],
+            *(x[rows] for x in sessions[2:]),
+        )
     )
 
 
@@ -93,30 +107,64 @@ def forget(sessions: Sessions, rows: Array) -> Sessions:
     return sessions._replace(length=jnp.where(rows, 0, sessions.length), pending=sessions.pending & ~rows)
 
 
+@functools.partial(jax.jit, donate_argnames="sessions")
+def place(sessions: Sessions, prompts: Sessions, source: Array) -> Sessions:
+    """Copies row `source[b]` of `prompts` into each row b, which keeps its own where that is negative.
+
+    What is in those rows of `prompts` fits the cache of `sessions`.
+    """
+    taken = source >= 0
+
+    def copy(mine: Array, theirs: Array) -> Array:
+        return jnp.where(taken.reshape(-1, *[1] * (mine.ndim - 1)), theirs[source], mine)
+
+    def copy_cache(mine: Array, theirs: Array) -> Array:
+        width = min(mine.shape[2], theirs.shape[2])
+        return mine.at[:, :, :width].set(copy(mine[:, :, :width], theirs[:, :, :width]))
+
+    return pinned(
+        Sessions(
+            [copy_cache(*pair) for pair in zip(sessions.keys, prompts.keys, strict=True)],
+            [copy_cache(*pair) for pair in zip(sessions.values, prompts.values, strict=True)],
+            *(copy(*pair) for pair in zip(sessions[2:], prompts[2:], strict=True)),
+        )
+    )
+
+
+@functools.partial(jax.jit, donate_argnames="sessions")
+def rewind(sessions: Sessions, back: Array, last: Array) -> Sessions:
+    """Takes back the last `back` [B] sampled tokens, in front of which `last` [B] was sampled.
+
+    Only of the turn that was decoded last, and never all of it.
+    """
+    return sessions._replace(length=sessions.length - back, last=jnp.where(back > 0, last, sessions.last))
+
+
 @functools.partial(jax.jit, static_argnames="config", donate_argnames="sessions")
 def extend(params: Params, config: ModelConfig, sessions: Sessions, tokens: Array, count: Array) -> Sessions:
-    """Reads `count[b]` tokens into each session; a row with count 0 stays as it is.
+    """Reads `count[b]` tokens into each session, behind the sampled token that waits; a negative count leaves a row alone.
 
     Args:
       params: unstacked parameters.
       sessions: donated.
       tokens: [B,T] ids, the real ones first.
-      count: [B] number of real tokens.
+      count: [B] number of real tokens; with 0 only the token that waits is read, and a turn goes on where it ended.
 
     The caller sees to it that length + pending + count <= capacity; what would not fit is dropped and its
     logits are undefined.
     """
-    live = count > 0
-    carry = sessions.pending & live
+    carry = sessions.pending & (count >= 0)
     tokens = jnp.concatenate([tokens, jnp.zeros_like(tokens[:, :1])], axis=1)
     tokens = jnp.where(
         carry[:, None], jnp.concatenate([sessions.last[:, None], tokens[:, :-1]], axis=1), tokens
     )
-    count = count + carry
+    count = jnp.maximum(count, 0) + carry
     keys, values, x = _read(params, config, sessions, tokens, count)
     final = jnp.take_along_axis(x, jnp.maximum(count - 1, 0)[:, None, None], axis=1)[:, 0]
-    logits = jnp.where(live[:, None], unembed(params, config, final), sessions.logits)
-    return Sessions(keys, values, sessions.length + count, logits, sessions.last, sessions.pending & ~live)
+    logits = jnp.where(count[:, None] > 0, unembed(params, config, final), sessions.logits)
+    return pinned(
+        Sessions(keys, values, sessions.length + count, logits, sessions.last, sessions.pending & ~carry)
+    )
 
 
 @functools.partial(jax.jit, static_argnames=("config", "chunk"), donate_argnames="sessions")
@@ -130,60 +178,60 @@ def decode(
       sessions: donated; rows with a positive budget must have been extended since they last decoded.
       chunk: most tokens of one call, the size of the returned arrays; larger budgets are cut to it.
     """
-    b = sessions.length.shape[0]
     budget = jnp.minimum(jnp.minimum(sampling.budget, chunk), sessions.capacity - sessions.length)
-    rows = jnp.arange(b)
-
-    def draw(
-        step: Array, position: Array, logits: Array, done: Array, out: Sampled
-    ) -> tuple[Array, Array, Sampled]:
-        token, logprob = sample_token(logits, sampling, position)
-        slot = jnp.where(done, chunk, step)
-        out = Sampled(
-            out.tokens.at[rows, slot].set(token, mode="drop"),
-            out.logprobs.at[rows, slot].set(logprob, mode="drop"),
-            out.count + ~done,
-        )
-        stopped = jnp.any(token[:, None] == sampling.stop, axis=1) | (out.count >= budget)
-        return token, done | stopped, out
+    idle = budget <= 0
 
     def body(carry: tuple) -> tuple:
-        step, sessions, done, out = carry
-        keys, values, x = _read(params, config, sessions, sessions.last[:, None], (~done).astype(jnp.int32))
-        logits = jnp.where(done[:, None], sessions.logits, unembed(params, config, x[:, 0]))
-        length = sessions.length + ~done
-        token, now_done, out = draw(step, length, logits, done, out)
-        last = jnp.where(done, sessions.last, token)
-        return step + 1, Sessions(keys, values, length, logits, last, sessions.pending), now_done, out
+        step, keys, values, length, last, done, out = carry
+        read = sessions._replace(keys=keys, values=values, length=length)
+        keys, values, x = _read(params, config, read, last[:, None], (~done).astype(jnp.int32))
+        length = length + ~done
+        token, now_done, out = record(
+            unembed(params, config, x[:, 0]), step, length, sampling, budget, done, out
+        )
+        return step + 1, keys, values, length, jnp.where(done, last, token), now_done, out
 
-    idle = budget <= 0
-    out = Sampled(jnp.zeros((b, chunk), jnp.int32), jnp.zeros((b, chunk)), jnp.zeros(b, jnp.int32))
-    token, done, out = draw(jnp.zeros((), jnp.int32), sessions.length, sessions.logits, idle, out)
-    sessions = sessions._replace(
-        last=jnp.where(idle, sessions.last, token), pending=jnp.where(idle, sessions.pending, True)
+    zero = jnp.zeros((), jnp.int32)
+    token, done, out = record(
+        sessions.logits, zero, sessions.length, sampling, budget, idle, no_samples(budget, chunk)
     )
-    carry = (jnp.ones((), jnp.int32), sessions, done, out)
-    _, sessions, _, out = jax.lax.while_loop(lambda c: ~jnp.all(c[2]), body, carry)
-    return sessions, out
+    last = jnp.where(idle, sessions.last, token)
+    carry = (zero + 1, sessions.keys, sessions.values, sessions.length, last, done, out)
+    _, keys, values, length, last, _, out = jax.lax.while_loop(lambda c: ~jnp.all(c[5]), body, carry)
+    return pinned(Sessions(keys, values, length, sessions.logits, last, sessions.pending | ~idle)), out
 
 
-def sample_token(logits: Array, sampling: Sampling, position: Array) -> tuple[Array, Array]:
-    """One token a row from softmax(logits / temperature), and its log-probability there.
+def no_samples(budget: Array, chunk: int) -> Sampled:
+    shape = (*budget.shape, chunk)
+    return Sampled(
+        jnp.zeros(shape, jnp.int32), jnp.zeros(shape), jnp.zeros(budget.shape, jnp.int32), jnp.zeros(shape)
+    )
 
-    The key is folded from (seed, request, position) only, so that a sample does not depend on the row's slot
-    or neighbours.
+
+def record(
+    logits: Array,
+    step: Array,
+    position: Array,
+    sampling: Sampling,
+    budget: Array,
+    done: Array,
+    out: Sampled,
+) -> tuple[Array, Array, Sampled]:
+    """Draws a token of every row and writes it down as the `step`-th, but for rows [B] that are done.
+
+    Returns the tokens [B], the rows that are done now [B], and the samples so far.
     """
-    greedy = sampling.temperature <= 0
-    scaled = logits / jnp.where(greedy, 1.0, sampling.temperature)[:, None]
-
-    def noise(request: Array, position: Array) -> Array:
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(sampling.seed), request), position)
-        return jax.random.gumbel(key, logits.shape[-1:])
-
-    gumbel = jax.vmap(noise)(jnp.asarray(sampling.request), position)
-    token = jnp.argmax(jnp.where(greedy[:, None], logits, scaled + gumbel), axis=-1).astype(jnp.int32)
-    logprob = jnp.take_along_axis(jax.nn.log_softmax(scaled), token[:, None], axis=-1)[:, 0]
-    return token, jnp.where(greedy, 0.0, logprob)
+    token, logprob, kept = draw(logits, sampling, position)
+    chunk = out.tokens.shape[1]
+    here = jnp.arange(len(done)), jnp.where(done, chunk, step)
+    out = Sampled(
+        out.tokens.at[here].set(token, mode="drop"),
+        out.logprobs.at[here].set(logprob, mode="drop"),
+        out.count + ~done,
+        out.kept.at[here].set(kept, mode="drop"),
+    )
+    stopped = jnp.any(token[:, None] == sampling.stop, axis=1) | (out.count >= budget)
+    return token, done | stopped, out
 
 
 def _read(

@@ -15,12 +15,16 @@ Several sequences share a row and are kept apart by `segment`; 0 is padding.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+
+from rlanything_jax.models.spans import Spans
 
 
 @dataclasses.dataclass
@@ -60,15 +64,26 @@ class Batch(NamedTuple):
 _DTYPES = (*(np.int32,) * 5, *(np.float32,) * 4)
 
 
+def spans(batch: Batch) -> Spans:
+    """Who sees whom, [R,S]: see the picture at the top of this file."""
+    index = jnp.broadcast_to(jnp.arange(batch.tokens.shape[1]), batch.tokens.shape)
+
+    def start_of_run(*ids: Array) -> Array:
+        """The index at which the run of tokens with these ids begins, for every token of it."""
+        new = functools.reduce(
+            jnp.logical_or, (x != jnp.pad(x, ((0, 0), (1, 0)), constant_values=-1)[:, :-1] for x in ids)
+        )
+        return jax.lax.cummax(jnp.where(new, index, 0), axis=1)
+
+    segment, branch = jnp.asarray(batch.segment), jnp.asarray(batch.branch)
+    start = start_of_run(segment)
+    last = jnp.where(segment > 0, index, -1)  # padding sees nothing
+    return Spans(start, start + jnp.where(segment > 0, batch.limit, 0), start_of_run(segment, branch), last)
+
+
 def attention_mask(batch: Batch) -> Array:
-    """Who sees whom, [R,S,S] bool: see the picture at the top of this file."""
-    s = batch.tokens.shape[1]
-    query, key = (..., slice(None), None), (..., None, slice(None))
-    same = (batch.segment[query] == batch.segment[key]) & (batch.segment[query] > 0)
-    causal = jnp.arange(s)[:, None] >= jnp.arange(s)
-    own = batch.branch[query] == batch.branch[key]
-    shared = (batch.branch[key] == 0) & (batch.position[key] < batch.limit[query])
-    return same & causal & (own | shared)
+    """`spans` as a mask, [R,S,S] bool."""
+    return spans(batch).sees(jnp.arange(batch.tokens.shape[1]))
 
 
 def normalise(sequences: Sequence[TrainSequence]) -> list[TrainSequence]:
@@ -93,14 +108,18 @@ def split_branches(sequence: TrainSequence, length: int) -> list[TrainSequence]:
     return [part for part in parts if part.branches or any(part.trunk.weight)]
 
 
-def pack(sequences: Sequence[TrainSequence], *, tokens: int, lengths: tuple[int, ...]) -> list[Batch]:
+def pack(
+    sequences: Sequence[TrainSequence], *, tokens: int, lengths: tuple[int, ...], shards: int = 1
+) -> list[Batch]:
     """Packs sequences into micro-batches, first fit, longest first.
 
     Args:
       sequences: what to pack; a tree that is longer than the longest row is cut by its branches.
-      tokens: of a micro-batch; rows of S tokens make batches of max(1, tokens // S) rows.
+      tokens: of a micro-batch; rows of S tokens make batches of max(1, tokens // S) rows, or of the next multiple of
+        `shards`.
       lengths: row lengths to choose from, ascending. A sequence that fits no open row opens the shortest that
         holds it, since attention costs every token the length of its row.
+      shards: parts into which a batch is cut along its rows, one for each group of devices.
 
     Raises:
       ValueError: a sequence that fits no row. Dropping it here would leave its advantage without its tokens.
@@ -125,7 +144,7 @@ def pack(sequences: Sequence[TrainSequence], *, tokens: int, lengths: tuple[int,
     batches = []
     for length in lengths:
         alike = [row for n, row in rows if n == length]
-        count = max(1, tokens // length)
+        count = -(-max(1, tokens // length) // shards) * shards
         batches += [_fill(alike[i : i + count], length, count) for i in range(0, len(alike), count)]
     return batches
 

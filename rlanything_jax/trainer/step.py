@@ -7,6 +7,9 @@ compiles nothing anew.
 A model is the union of two trees: what is trained, which is all that a state holds, and what is frozen, which
 has neither gradient nor moments. Training the whole model leaves the frozen tree empty; with adapters it is the
 base.
+
+Everything runs on the mesh on which the state lies: rows of a batch are split over `data` and `fsdp`, states and
+gradients lie where `parallel.layout` says, before and after every step. On one device nothing of it shows.
 """
 
 from __future__ import annotations
@@ -19,18 +22,31 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.sharding import Mesh, PartitionSpec
 
 from rlanything_jax import losses
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params, hidden, unembed
 from rlanything_jax.models.lora import combine
-from rlanything_jax.trainer.batches import Batch, TrainSequence, attention_mask, normalise, pack
+from rlanything_jax.parallel.layout import (
+    assert_shardings,
+    auto_mesh,
+    mesh_of,
+    on_mesh,
+    pin,
+    place,
+    place_rows,
+    row_shards,
+    shardings,
+    split,
+)
+from rlanything_jax.trainer.batches import Batch, TrainSequence, normalise, pack, spans
 
 Metrics = dict[str, Array]
 
-LOGITS_AT_ONCE = 2**24  # 64 MB
-# Rows may lie on many devices: of each row this many positions at once keep the products of every device large.
-POSITIONS_AT_ONCE = 16
+LOGITS_AT_ONCE = 2**24  # of a device, 64 MB
+POSITIONS_AT_ONCE = 16  # of each row at least, so that the products stay large
+TABLES = ("embed", "head")
 
 
 class TrainState(NamedTuple):
@@ -94,15 +110,72 @@ def token_logprobs(params: Params, config: ModelConfig, batch: Batch, temperatur
     time, and once more for the gradient.
     """
     tokens, position = jnp.asarray(batch.tokens), jnp.asarray(batch.position)
-    x = hidden(params, config, tokens, position, attention_mask(batch))
+    x = hidden(params, config, tokens, position, spans(batch))
+    table = params["embed"] if config.tie_embeddings else params["head"]
+    logp = _next_logprobs(x, tokens, params["norm"], table, config, temperature)
+    return jnp.pad(logp, ((0, 0), (1, 0)))
 
-    def logprobs(x: Array, targets: Array) -> Array:
-        logits = unembed(params, config, x) / temperature
+
+def _next_logprobs(
+    x: Array, tokens: Array, norm: Array, table: Array, config: ModelConfig, temperature: Array | float
+) -> Array:
+    """Log-probabilities [R,S-1] of the tokens [R,S] but the first, from the last layer's output [R,S,D].
+
+    On a mesh every device takes its rows and its part of the vocabulary. It gathers the table once and adds up its
+    part of the table's gradient by itself; left to the partitioner, both would be exchanged for every piece.
+    """
+
+    def local(
+        x: Array,
+        targets: Array,
+        norm: Array,
+        table: Array,
+        temperature: Array | float,
+        axis: str | None = None,
+    ) -> Array:
+        head = {"norm": norm, "embed": table, "head": table}
+
+        def logprobs(x: Array, targets: Array) -> Array:
+            return _log_softmax_at(unembed(head, config, x) / temperature, targets, axis)
+
+        size = max(POSITIONS_AT_ONCE, LOGITS_AT_ONCE // (x.shape[0] * table.shape[0]))
+        return _map_positions(logprobs, size, x, targets)
+
+    mesh = auto_mesh()
+    if mesh is None:
+        return local(x[:, :-1], tokens[:, 1:], norm, table, temperature)
+    rows, positions = split(("rows", "positions"), tokens.shape, mesh)
+    vocab = split(("vocab",), table.shape[:1], mesh)[0]
+    here = PartitionSpec(rows, positions)
+    sharing = tuple(name for part in here if part for name in ([part] if isinstance(part, str) else part))
+
+    @functools.partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(here, here, PartitionSpec(), PartitionSpec(vocab), PartitionSpec()),
+        out_specs=here,
+    )
+    def spread(x: Array, targets: Array, norm: Array, table: Array, temperature: Array) -> Array:
+        # Said here, once: the gradients of what all devices share are summed behind the pieces, not for each of them.
+        norm, table = (jax.lax.pcast(y, sharing, to="varying") if sharing else y for y in (norm, table))
+        return local(x, targets, norm, table, temperature, vocab)
+
+    targets = jnp.roll(tokens, -1, axis=1)  # as many as positions, which may be split as well
+    return spread(x, targets, norm, table, jnp.asarray(temperature, jnp.float32))[:, :-1]
+
+
+def _log_softmax_at(logits: Array, targets: Array, axis: str | None) -> Array:
+    """Log-probabilities of targets [R,T] under logits [R,T,V]; the devices of a mesh axis may have a part of V each."""
+    if axis is None:
         target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
         return target - jax.nn.logsumexp(logits, axis=-1)
-
-    size = max(POSITIONS_AT_ONCE, LOGITS_AT_ONCE // (tokens.shape[0] * config.vocab_size))
-    return jnp.pad(_map_positions(logprobs, size, x[:, :-1], tokens[:, 1:]), ((0, 0), (1, 0)))
+    size = logits.shape[-1]
+    local = targets - jax.lax.axis_index(axis) * size
+    inside = (local >= 0) & (local < size)
+    target = jnp.take_along_axis(logits, jnp.clip(local, 0, size - 1)[..., None], axis=-1)[..., 0]
+    top = jax.lax.stop_gradient(jax.lax.pmax(jax.lax.stop_gradient(logits.max(-1)), axis))
+    total = jax.lax.psum(jnp.exp(logits - top[..., None]).sum(-1), axis)
+    return jax.lax.psum(jnp.where(inside, target, 0), axis) - top - jnp.log(total)
 
 
 def _map_positions(f: Callable[..., Array], size: int, *arrays: Array) -> Array:
@@ -121,10 +194,20 @@ def _map_positions(f: Callable[..., Array], size: int, *arrays: Array) -> Array:
     return pieces.swapaxes(0, 1).reshape(rows, count * size)[:, :length]
 
 
-def init_state(params: Params, tx: optax.GradientTransformation) -> TrainState:
-    """A fresh state on a copy of the trainable `params`: updates are in place, and several models may start alike."""
-    params = jax.tree.map(jnp.copy, params)
-    return TrainState(params, tx.init(params), jnp.zeros((), jnp.int32))
+def init_state(params: Params, tx: optax.GradientTransformation, mesh: Mesh | None = None) -> TrainState:
+    """A fresh state on a copy of the trainable `params`: updates are in place, and several models may start alike.
+
+    Given a mesh it lies there, in the layout of training; else where `params` are.
+    """
+
+    def make(params: Params) -> TrainState:
+        params = jax.tree.map(jnp.copy, params)
+        return TrainState(params, tx.init(params), jnp.zeros((), jnp.int32))
+
+    if mesh is None:
+        return make(params)
+    layout = shardings(jax.eval_shape(make, params), mesh)
+    return jax.jit(make, out_shardings=layout)(place(params, layout.params))
 
 
 @functools.partial(jax.jit, static_argnames=("config", "loss_fn"))
@@ -142,13 +225,16 @@ def gradient(
         logp = token_logprobs(combine(frozen, trainable), config, batch, objective.temperature)
         return loss_fn(logp, batch, objective)
 
-    gradient, metrics = jax.grad(loss, has_aux=True)(trainable)
-    return jax.tree.map(lambda g: g.astype(jnp.float32), gradient), metrics
+    # A row of a table adds up as many gradients as its token occurs; in bfloat16 a sum stops growing at 256 of them.
+    wide = {name: x.astype(jnp.float32) if name in TABLES else x for name, x in trainable.items()}
+    gradient, metrics = jax.grad(loss, has_aux=True)(wide)
+    return pin(jax.tree.map(lambda g: g.astype(jnp.float32), gradient)), metrics
 
 
 @functools.partial(jax.jit, donate_argnums=0)
 def add(total: tuple[Params, Metrics], other: tuple[Params, Metrics]) -> tuple[Params, Metrics]:
-    return jax.tree.map(jnp.add, total, other)
+    gradient, metrics = jax.tree.map(jnp.add, total, other)
+    return pin(gradient), metrics
 
 
 @functools.partial(jax.jit, static_argnames="tx", donate_argnames="state")
@@ -156,7 +242,7 @@ def update(state: TrainState, gradient: Params, tx: optax.GradientTransformation
     """Applies a gradient; returns the new state and the gradient's norm before the clip."""
     updates, opt_state = tx.update(gradient, state.opt_state, state.params)
     norm = optax.tree.norm(gradient)
-    return TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1), norm
+    return pin(TrainState(optax.apply_updates(state.params, updates), opt_state, state.step + 1)), norm
 
 
 def train(
@@ -168,7 +254,7 @@ def train(
     objective: Objective,
     loss_fn: LossFn,
 ) -> tuple[TrainState, Metrics]:
-    """One optimizer update from one or more micro-batches."""
+    """One optimizer update from one or more micro-batches, on the mesh that is set."""
     total = gradient(state.params, frozen, config, batches[0], objective, loss_fn)
     for batch in batches[1:]:
         total = add(total, gradient(state.params, frozen, config, batch, objective, loss_fn))
@@ -201,20 +287,32 @@ def train_epoch(
       The new state and the metrics, averaged over the updates. Without anything to learn from, the state as
       it is and no metrics.
     """
-    groups = [
-        pack(normalise(sequences[start::updates]), tokens=tokens_per_batch, lengths=lengths)
-        for start in range(updates)
-    ]
-    groups = [batches for batches in groups if batches]
-    # The first update starts at the parameters that the others compare with.
-    before = combine(frozen, state.params)
-    groups[1:] = [
-        [b._replace(old=token_logprobs(before, config, b, objective.temperature)) for b in batches]
-        for batches in groups[1:]
-    ]
-    collected = []
-    for i, batches in enumerate(groups):
-        loss_fn = policy_loss if i else on_policy_loss
-        state, metrics = train(state, frozen, config, tx, batches, objective, loss_fn)
-        collected.append(metrics)
+    with on_mesh(mesh_of(state.params)) as mesh:
+        stated = shardings(state, mesh) if mesh else None
+        groups = [
+            [
+                place_rows(batch)
+                for batch in pack(
+                    normalise(sequences[start::updates]),
+                    tokens=tokens_per_batch,
+                    lengths=lengths,
+                    shards=row_shards(mesh),
+                )
+            ]
+            for start in range(updates)
+        ]
+        groups = [batches for batches in groups if batches]
+        # The first update starts at the parameters that the others compare with.
+        before = combine(frozen, state.params)
+        groups[1:] = [
+            [b._replace(old=token_logprobs(before, config, b, objective.temperature)) for b in batches]
+            for batches in groups[1:]
+        ]
+        collected = []
+        for i, batches in enumerate(groups):
+            loss_fn = policy_loss if i else on_policy_loss
+            state, metrics = train(state, frozen, config, tx, batches, objective, loss_fn)
+            collected.append(metrics)
+        if stated:
+            assert_shardings(state, stated)
     return state, {k: sum(float(m[k]) for m in collected) / len(collected) for k in (collected or [{}])[0]}

@@ -323,3 +323,36 @@ def test_an_interrupt_from_the_terminal_is_handled_by_the_parent_alone():
     _, errors = process.communicate(timeout=30)
     assert errors.count("Traceback") == 1 and errors.endswith("KeyboardInterrupt\n")
     assert wait_until_dead(*pids)
+
+
+def test_answers_are_collected_later_and_by_parts():
+    """A slow slot does not hold another one back, and what is under way cannot be asked again."""
+    with pool(2) as envs:
+        for observation in envs.reset([(slot, task(goal=2)) for slot in range(4)]):
+            assert observation.text == "0 of 2"
+        first = envs.submit_step([(0, "add"), (2, "wait")])
+        second = envs.submit_step([(1, "add"), (3, "raise")])
+        assert (first, second) == ([0, 2], [1, 3])
+        with pytest.raises(ValueError, match=r"slots \[1\] are under way"):
+            envs.submit_step([(1, "add")])
+        with pytest.raises(ValueError, match=r"slots \[7\] are not under way"):
+            envs.collect([7])
+        assert [o.text for o in envs.collect([2])] == ["0 of 2"]
+        added, broken = envs.collect(second)
+        assert added.text == "1 of 2" and "a bug in the environment" in broken.info["error"]
+        envs.submit_step([(1, "add")])
+        assert [o.text for o in envs.collect([0])] == ["1 of 2"]
+        assert envs.collect([1])[0].won
+
+
+def test_a_worker_that_dies_with_two_submissions_under_way_answers_both_with_faults():
+    with pool(2) as envs:
+        envs.reset([(slot, task(goal=2)) for slot in range(5)])
+        first = envs.submit_step([(0, "crash"), (1, "add")])
+        second = envs.submit_step([(2, "add"), (3, "add")])
+        crashed, healthy = envs.collect(first)
+        assert "step of slot 0: the worker process died" in crashed.info["error"] and healthy.text == "1 of 2"
+        lost, other = envs.collect(second)
+        assert "lost with its worker in the step of slot 0" in lost.info["error"] and other.text == "1 of 2"
+        assert "lost with its worker" in envs.step([(4, "add")])[0].info["error"]
+        assert envs.restarts == 1

@@ -13,7 +13,7 @@ from rlanything_jax.models.tokenizer import END, build_tokenizer
 from rlanything_jax.reward.judge import JudgeConfig, Vote, judge
 from rlanything_jax.reward.verdicts import format_verdict
 from rlanything_jax.rollouts import Segment, Step, Trajectory
-from rlanything_jax.sampler import decode_branches
+from rlanything_jax.sampler import Sampled, decode_branches
 from rlanything_jax.tasks.task import Task
 from rlanything_jax.trainer.batches import normalise, pack
 from rlanything_jax.trainer.experience import judge_sequence
@@ -81,6 +81,21 @@ def test_votes_do_not_depend_on_how_trajectories_are_grouped(
     assert decode_branches._cache_size() == compiled
 
 
+def test_a_long_trajectory_is_read_in_pieces(
+    speaker: Speaker,
+    trajectories: list[Trajectory],
+    votes: list[list[list[Vote]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Votes and their log-probabilities are those of one reading, whatever the piece in which a trajectory ends."""
+    monkeypatch.setattr("rlanything_jax.reward.judge.READ_AT_ONCE", 10)  # of 24: two wholes and a rest
+    for a, b in zip(votes, judge(speaker, trajectories, M, CONFIG, seed=0), strict=True):
+        for cast, again in zip(a, b, strict=True):
+            for vote, same in zip(cast, again, strict=True):
+                assert vote.tokens == same.tokens
+                np.testing.assert_allclose(vote.logprobs, same.logprobs, rtol=1e-5, atol=1e-5)
+
+
 def test_n_votes_with_a_fixed_seed_are_identical(speaker: Speaker, trajectories: list[Trajectory]) -> None:
     """Case 9: two rollouts that happen to be equal get votes of their own."""
     twins = judge(speaker, [trajectories[0]] * 2, M, CONFIG, seed=0)
@@ -113,10 +128,11 @@ def test_a_vote_that_met_no_end_is_not_parsed(
     ids = tokenizer.encode(format_verdict("mug", 1)).ids
     end = tokenizer.token_to_id(END)
 
-    def sampled(*arguments: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def sampled(*arguments: object) -> Sampled:
         tokens = np.zeros((12, CONFIG.max_tokens), np.int32)
         tokens[:, : len(ids)], tokens[0, len(ids)] = ids, end
-        return tokens, np.zeros(tokens.shape), np.array([len(ids) + 1] + [len(ids)] * 11)
+        zeros = np.zeros(tokens.shape)
+        return Sampled(tokens, zeros, np.array([len(ids) + 1] + [len(ids)] * 11), zeros)
 
     monkeypatch.setattr("rlanything_jax.reward.judge.decode_branches", sampled)
     finished, cut = judge(speaker, [trajectory(1, 1)], M, CONFIG, seed=0)[0][0]

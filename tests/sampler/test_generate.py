@@ -31,7 +31,7 @@ def sample(params: Params, model: ModelConfig, tokenizer: Tokenizer) -> Any:
 
     def sample(prompts: list[str], samples: int = SAMPLES, **options: Any) -> list[list[str]]:
         how = dict(temperature=1.0, max_tokens=6, length_buckets=(8,), seed=0, rows=ROWS) | options
-        return generate(speaker, prompts, samples, **how)
+        return [[response.text for response in of] for of in generate(speaker, prompts, samples, **how)]
 
     return sample
 
@@ -93,11 +93,16 @@ def test_the_end_token_ends_the_text_and_is_not_part_of_it(
         how = dict(temperature=1.0, max_tokens=6, length_buckets=(8,), seed=0, rows=ROWS)
         return generate(Speaker(params, model, Ids(end)), PROMPTS, SAMPLES, **how)
 
-    full = sample(-1)
+    full = [[response.text for response in of_prompt] for of_prompt in sample(-1)]
     assert {len(ids) for of_prompt in full for ids in of_prompt} == {6}
     end = full[1][0][2]
-    expected = [[ids[: ids.index(end)] if end in ids else ids for ids in of_prompt] for of_prompt in full]
-    assert sample(end) == expected
+    for cut, uncut in zip(sample(end), full, strict=True):
+        for response, ids in zip(cut, uncut, strict=True):
+            n = ids.index(end) if end in ids else len(ids)
+            assert response.text == ids[:n]
+            assert response.finished == (end in ids)
+            assert response.tokens == ids[: n + 1]
+            assert len(response.logprobs) == len(response.tokens) and max(response.logprobs) < 0
 
 
 def test_a_prompt_that_is_too_long_gets_no_text_and_costs_the_others_nothing(sample: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from rlanything_jax.models import ModelConfig, Params, logits
 from rlanything_jax.sampler import Sampling, Sessions, bucket, decode, extend, new_sessions, pad_rows, select
-from rlanything_jax.sampler.session import sample_token
+from rlanything_jax.sampler.draw import draw
 
 WIDTH, CHUNK, CAPACITY = 6, 6, 48  # few shapes: each is compiled
 SMALL = 11  # a capacity that a first turn can fill
@@ -50,10 +50,12 @@ def sampling(rows: Sequence[Row], seed: int = 0, budgets: Sequence[int] | None =
 
 
 def read(
-    params: Params, model: ModelConfig, sessions: Sessions, texts: list[list[int]], pad: int = 0
+    params: Params, model: ModelConfig, sessions: Sessions, texts: Sequence[list[int] | None], pad: int = 0
 ) -> Sessions:
-    tokens, count = pad_rows(texts, WIDTH)
+    """None leaves a row alone."""
+    tokens, count = pad_rows([text or [] for text in texts], WIDTH)
     tokens = np.where(np.arange(WIDTH) < count[:, None], tokens, pad)
+    count[[text is None for text in texts]] = -1
     return extend(params, model, sessions, tokens, count)
 
 
@@ -61,7 +63,7 @@ def act(
     params: Params, model: ModelConfig, sessions: Sessions, how: Sampling, chunk: int = CHUNK
 ) -> tuple[Sessions, list[tuple[list[int], list[float]]]]:
     sessions, out = decode(params, model, sessions, how, chunk)
-    tokens, logprobs, count = (np.asarray(x) for x in out)
+    tokens, logprobs, count, _ = (np.asarray(x) for x in out)
     return sessions, [
         (t[:n].tolist(), p[:n].tolist()) for t, p, n in zip(tokens, logprobs, count, strict=True)
     ]
@@ -80,13 +82,13 @@ def play(
     sessions = new_sessions(model, len(rows), capacity)
     played = [Played([], [], []) for _ in rows]
     for turn in range(max(len(r.observations) for r in rows)):
-        texts = [r.observations[turn] if turn < len(r.observations) else [] for r in rows]
+        texts = [r.observations[turn] if turn < len(r.observations) else None for r in rows]
         sessions = read(params, model, sessions, texts, pad)
-        budgets = [r.budget if text else 0 for r, text in zip(rows, texts, strict=True)]
+        budgets = [0 if text is None else r.budget for r, text in zip(rows, texts, strict=True)]
         sessions, sampled = act(params, model, sessions, sampling(rows, seed, budgets), chunk)
         for row, text, (tokens, logprobs) in zip(played, texts, sampled, strict=True):
-            row.text += [*text, *tokens]
-            row.logprobs += [*[0.0] * len(text), *logprobs]
+            row.text += [*(text or []), *tokens]
+            row.logprobs += [*[0.0] * len(text or []), *logprobs]
             row.turns.append(tokens)
     return played
 
@@ -157,7 +159,7 @@ def test_the_share_of_samples_follows_the_distribution() -> None:
     n, scores = 4096, np.array([2.0, 1.0, 0.0, -1.0, -3.0], np.float32)
     for temperature in (0.5, 2.0):
         how = sampling([Row([], temperature, request=i) for i in range(n)])
-        token, logprob = jax.jit(sample_token)(np.tile(scores, (n, 1)), how, np.full(n, 7))
+        token, logprob, _ = jax.jit(draw)(np.tile(scores, (n, 1)), how, np.full(n, 7))
         expected = log_softmax(scores / temperature)
         np.testing.assert_allclose(logprob, expected[token], rtol=1e-5, atol=1e-5)
         share, p = np.bincount(token, minlength=5) / n, np.exp(expected)
@@ -207,7 +209,7 @@ def test_a_budget_of_zero_leaves_the_row_untouched(params: Params, model: ModelC
     sessions = read(params, model, new_sessions(model, 3, CAPACITY), [r.observations[0] for r in ROWS])
     sessions, _ = act(params, model, sessions, sampling(ROWS))
     before = jax.tree.map(np.array, sessions)
-    sessions = read(params, model, sessions, [ROWS[0].observations[1], [], ROWS[2].observations[1]])
+    sessions = read(params, model, sessions, [ROWS[0].observations[1], None, ROWS[2].observations[1]])
     sessions, sampled = act(params, model, sessions, sampling(ROWS, budgets=[5, 0, 1]))
     assert [len(tokens) for tokens, _ in sampled] == [5, 0, 1]
     after = jax.tree.map(np.array, sessions)
@@ -216,20 +218,34 @@ def test_a_budget_of_zero_leaves_the_row_untouched(params: Params, model: ModelC
     assert before.pending[1] and before.length[1] < after.length[0]
 
 
-def test_an_empty_observation_reads_nothing_and_the_sampled_token_waits(
+def test_a_row_that_is_left_alone_keeps_the_sampled_token_that_waits(
     params: Params, model: ModelConfig, played: list[Played]
 ) -> None:
     sessions = read(params, model, new_sessions(model, 3, CAPACITY), [r.observations[0] for r in ROWS])
     sessions, _ = act(params, model, sessions, sampling(ROWS))
     length, last = np.array(sessions.length), np.array(sessions.last)
     for _ in range(2):
-        sessions = read(params, model, sessions, [[], [], []])
+        sessions = read(params, model, sessions, [None, None, None])
     np.testing.assert_array_equal(sessions.length, length)
     np.testing.assert_array_equal(sessions.last, last)
     assert np.asarray(sessions.pending).all()
     sessions = read(params, model, sessions, [r.observations[1] for r in ROWS])
     _, sampled = act(params, model, sessions, sampling(ROWS))
     assert [tokens for tokens, _ in sampled] == [p.turns[1] for p in played]
+
+
+def test_behind_an_empty_observation_a_turn_goes_on(
+    params: Params, model: ModelConfig, played: list[Played]
+) -> None:
+    """So do the chunks of one response: what it says does not depend on how many tokens a call samples."""
+    sessions = read(params, model, new_sessions(model, 3, CAPACITY), [r.observations[0] for r in ROWS])
+    pieces = []
+    for budgets in ([2, 2, 1], [1, 3, 0], [2, 1, 0]):
+        sessions, sampled = act(params, model, sessions, sampling(ROWS, budgets=budgets))
+        pieces.append([tokens for tokens, _ in sampled])
+        sessions = read(params, model, sessions, [[], [], None])
+    assert [sum(tokens, []) for tokens in zip(*pieces, strict=True)] == [p.turns[0] for p in played]
+    assert np.asarray(sessions.pending).tolist() == [False, False, True]
 
 
 def test_eos_captured_at_trace_time(params: Params, model: ModelConfig, played: list[Played]) -> None:

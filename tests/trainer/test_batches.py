@@ -106,6 +106,14 @@ def test_a_sequence_opens_the_shortest_row_that_holds_it() -> None:
     assert shapes() == []
 
 
+def test_rows_are_a_multiple_of_the_groups_of_devices() -> None:
+    """Ten tokens are two rows of five, which four groups cannot share; what is left over is empty rows."""
+    batches = pack(numbered([(4, [])] * 5), tokens=10, lengths=(5,), shards=4)
+    assert [batch.tokens.shape for batch in batches] == [(4, 5), (4, 5)]
+    assert [(batch.segment > 0).any(axis=1).sum() for batch in batches] == [4, 1]
+    assert pack(numbered([(4, [])]), tokens=10, lengths=(5,), shards=2)[0].tokens.shape == (2, 5)
+
+
 def test_short_sequences_share_a_row() -> None:
     batch = pack(numbered([(4, []), (2, []), (3, []), (1, [])]), tokens=10, lengths=(5,))[0]
     np.testing.assert_array_equal(batch.tokens, [[1, 2, 3, 4, 10], [7, 8, 9, 5, 6]])

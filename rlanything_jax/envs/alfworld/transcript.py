@@ -70,7 +70,7 @@ def engine(path: str) -> Player:
 @functools.cache
 def _remember() -> None:
     """Lets the engine remember the results of its two slow pure functions instead of computing them anew."""
-    import fast_downward  # type: ignore[import-not-found]
+    import fast_downward  # type: ignore[import-not-found, import-untyped, unused-ignore]
     from textworld.envs.pddl import textgen
 
     fast_downward.pddl2sas = functools.lru_cache(maxsize=2)(fast_downward.pddl2sas)

@@ -77,7 +77,11 @@ class AlfworldWorld:
         """The environment that plays `task`."""
         return AlfworldEnv(self.game(task), self.max_steps, self.labels)
 
-    def rewrite(self, task: Task, edit: str, taken: Collection[str]) -> Task:
+    def second_prompt(self, task: Task, edit: str) -> str:
+        """No second opinion is needed: the simulator tells whether an edited game can be solved."""
+        return ""
+
+    def rewrite(self, task: Task, edit: str, taken: Collection[str], second: str = "") -> Task:
         """Applies the text of a `TaskEdit`; see there, and `World.rewrite`, for what is refused."""
         change = TaskEdit.parse(edit)
         game = change.apply(self.game(task), taken)

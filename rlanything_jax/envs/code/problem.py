@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -94,6 +94,13 @@ class Problem:
         return cls(**{**data, "tests": tests, "solutions": tuple(data["solutions"])})
 
 
+class WrittenTest(NamedTuple):
+    """A test that a model wrote, and why it wrote this one."""
+
+    test: Test
+    reasoning: str
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Opaque:
     """A returned object that is not plain, such as a match of a regular expression: true or not, equal to nothing."""
@@ -123,33 +130,83 @@ class Ending(Protocol):
     def stderr(self) -> str: ...
 
 
-def program(problem: Problem, code: str, test: Test) -> tuple[str, str]:
-    """Returns (source, stdin): what the sandbox runs to try `code` on `test`."""
+class Answer(NamedTuple):
+    """What a program gave to an input: text, for calls the values as JSON; or, if it gave none, the reason."""
+
+    text: str
+    fault: str = ""
+
+
+def program(problem: Problem, code: str, *inputs: str) -> tuple[str, str]:
+    """Returns (source, stdin): what the sandbox runs to try `code` on the inputs of tests, one only for 'stdio'."""
     code = f"{problem.preamble}\n{code}" if problem.preamble else code
     if problem.kind == "stdio":
-        return code, test.input
-    job = {"code": code, "setup": problem.setup, "calls": test.input.splitlines()}
+        (stdin,) = inputs
+        return code, stdin
+    job = {"code": code, "setup": problem.setup, "tests": [calls(text) for text in inputs]}
     return _DRIVER, json.dumps(job)
 
 
-def judge_output(problem: Problem, test: Test, result: Ending) -> Verdict:
-    """Judges what a run of `program(problem, code, test)` left.
+def calls(text: str) -> list[str]:
+    """The calls of a test of kind 'call'."""
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def read_answers(problem: Problem, result: Ending, count: int) -> list[Answer | None]:
+    """What a run of `program` left for each of its `count` inputs; None where it left nothing that can be read.
+
+    Of a run that ended badly, answers that it gave before stand if it had several inputs; one input has no answer then.
+    """
+    if problem.kind == "stdio":
+        return [Answer(result.stdout) if result.status == "ok" else None]
+    found: dict[str, list[str]] = {}
+    for line in result.stdout.split("\n"):
+        number, _, text = line.partition(" ")
+        found.setdefault(number, []).append(text)
+    if count == 1 and result.status != "ok":
+        return [None]
+    return [_answer(found.get(str(test), ())) for test in range(count)]
+
+
+def no_answer(result: Ending) -> Answer:
+    """What to say of a run of one input that has no answer."""
+    if result.status == "ok":
+        reason = (
+            "cannot be read" if result.stdout.strip() else "the program ended before its function returned"
+        )
+        return Answer("", f"no answer: {reason}")
+    lines = result.stderr.strip().splitlines()
+    return Answer("", f"{result.status}: {lines[-1][:_SHOWN]}" if lines else result.status)
+
+
+def judge(problem: Problem, test: Test, answer: Answer) -> Verdict:
+    """Judges the answer to the input of `test`.
 
     Raises `checker.CheckerError` where the problem's checker, not the program, is at fault.
     """
-    if result.status != "ok":
-        lines = result.stderr.strip().splitlines()
-        return Verdict(False, f"{result.status}: {lines[-1][:_SHOWN]}" if lines else result.status)
-    got: Any = result.stdout
+    if answer.fault:
+        return Verdict(False, answer.fault)
+    got: Any = answer.text
     if problem.kind == "call":
         try:
-            got = read_values(result.stdout, count=len(test.input.splitlines()))
+            got = read_values(answer.text, count=len(calls(test.input)))
         except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
-            return Verdict(False, f"no answer: {_no_answer(result.stdout, error)}")
+            return Verdict(False, f"no answer: {str(error)[:_SHOWN]}")
     if checker.check(problem.kind, problem.checker, test.output, got, problem=problem.id):
         return Verdict(True)
     shown = got if isinstance(got, str) else ", ".join(map(repr, got))
     return Verdict(False, f"wrong answer: expected {_short(test.output)}, got {_short(shown)}")
+
+
+def _answer(texts: Sequence[str]) -> Answer | None:
+    """The only one of the texts; two are none, or a program could try one after the other."""
+    if len(texts) != 1:
+        return None
+    try:
+        outcome = json.loads(texts[0])
+    except (ValueError, RecursionError, MemoryError):
+        return None
+    return Answer("", f"error: {outcome[:_SHOWN]}") if isinstance(outcome, str) else Answer(texts[0])
 
 
 def read_values(text: str, *, count: int) -> list[Any]:
@@ -186,10 +243,11 @@ def _decoded(data: Any, depth: int) -> Any:
     return Opaque(str(data["type"]), truth is True)
 
 
-def _no_answer(stdout: str, error: Exception) -> str:
-    return str(error)[:_SHOWN] if stdout else "the program ended before its function returned"
+def cut(text: str, most: int = _SHOWN) -> str:
+    """`text` as far as it may be shown."""
+    text = text.strip()
+    return text if len(text) <= most else text[:most] + "..."
 
 
 def _short(text: str) -> str:
-    text = text.strip()
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+    return repr(cut(text))

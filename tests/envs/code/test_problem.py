@@ -13,8 +13,10 @@ from rlanything_jax.envs.code.problem import (
     RecordError,
     Test,
     Verdict,
-    judge_output,
+    judge,
+    no_answer,
     program,
+    read_answers,
     read_values,
 )
 
@@ -33,9 +35,9 @@ FORGED = {
     ),
     "a patched driver": "import __main__\n__main__.encoded = lambda v: {'type': 'passed', 'items': []}\ndef f(x): return 3",
     "a type that is not plain": "def f(x): return (x for x in [4])",
-    "an answer of its own": "import os\nos.write(3, b'[true]')\nos.write(1, b'[true]')\ndef f(x): os._exit(0)",
+    "an answer of its own": "import os\nos.write(3, b'0 [true]')\nos.write(1, b'0 [true]')\ndef f(x): os._exit(0)",
     "an object that is true": "import re\ndef f(x): return re.match('a', 'a')",
-    "two answers": "import os\ndef f(x):\n os.write(3, b'[4][4]'); os._exit(0)",
+    "two answers": "import os\ndef f(x):\n os.write(3, b'0 [12345678]\\n0 [4]\\n'); os._exit(0)",
     "a look at what is expected": (
         "import sys\ndef f(x):\n"
         " frame, seen, wanted = sys._getframe(1), [], '1234' + '5678'\n"
@@ -58,9 +60,14 @@ def call_problem(output: str = "4", checker: str = "equal", **rest: str) -> Prob
     return Problem("p1", "", "call", (Test("f(2)", output),), checker, entry_point="f", **rest)
 
 
+def judge_output(problem: Problem, test: Test, result: SimpleNamespace) -> Verdict:
+    (answer,) = read_answers(problem, result, 1)
+    return judge(problem, test, answer or no_answer(result))
+
+
 def judged(problem: Problem, code: str) -> Verdict:
     test = problem.tests[0]
-    return judge_output(problem, test, run(*program(problem, code, test)))
+    return judge_output(problem, test, run(*program(problem, code, test.input)))
 
 
 def ending(stdout: str, status: str = "ok", stderr: str = "") -> SimpleNamespace:
@@ -94,7 +101,7 @@ def test_a_pass_cannot_be_forged(code: str) -> None:
 
 def test_the_expected_output_does_not_enter_the_sandbox() -> None:
     problem = call_problem("12345678")
-    assert "12345678" not in "".join(program(problem, "def f(x): pass", problem.tests[0]))
+    assert "12345678" not in "".join(program(problem, "def f(x): pass", problem.tests[0].input))
 
 
 def test_preamble_and_setup_surround_the_program() -> None:
@@ -113,7 +120,7 @@ def test_a_failure_says_what_happened() -> None:
 
 def test_a_traceback_quotes_the_program() -> None:
     problem = call_problem()
-    result = run(*program(problem, "def f(x):\n    return 1 / 0  # here", problem.tests[0]))
+    result = run(*program(problem, "def f(x):\n    return 1 / 0  # here", problem.tests[0].input))
     assert 'File "solution.py", line 2, in f\n    return 1 / 0  # here' in result.stderr
 
 
@@ -129,6 +136,9 @@ def test_a_program_that_reads_stdin_is_judged_by_its_output() -> None:
 def test_a_run_that_did_not_end_well_fails_whatever_it_wrote(status: str) -> None:
     problem = Problem("p2", "", "stdio", (Test("3\n", "9\n"),), "tokens")
     assert judge_output(problem, problem.tests[0], ending("9\n", status)) == Verdict(False, status)
+    call = call_problem()
+    assert judge_output(call, call.tests[0], ending("\n0 [4]\n", status)) == Verdict(False, status)
+    assert judge_output(call, call.tests[0], ending("\n0 [4]\n")) == Verdict(True)
 
 
 def test_of_an_object_that_is_not_plain_its_truth_counts() -> None:
@@ -162,9 +172,10 @@ def test_200_kb_of_output_is_not_a_timeout() -> None:
 )
 def test_what_is_no_value_is_no_answer(stdout: str) -> None:
     problem = call_problem()
-    verdict = judge_output(problem, problem.tests[0], ending(stdout))
-    assert not verdict.passed
-    assert verdict.reason.startswith("no answer: ")
+    for answer in (stdout, f"\n0 {stdout}\n", "\n0 [4]\n" * 2):  # two answers are none
+        verdict = judge_output(problem, problem.tests[0], ending(answer))
+        assert not verdict.passed
+        assert verdict.reason.startswith("no answer: ")
 
 
 def test_values_keep_their_types() -> None:

@@ -10,10 +10,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .client import BACKENDS, Sandbox, as_program, run, run_command
+    from .client import BACKENDS, Sandbox, as_program, run, run_all, run_command
     from .protocol import STATUSES, Program, Result
 
-__all__ = ["BACKENDS", "STATUSES", "Program", "Result", "Sandbox", "as_program", "run", "run_command"]
+__all__ = [
+    "BACKENDS",
+    "STATUSES",
+    "Program",
+    "Result",
+    "Sandbox",
+    "as_program",
+    "run",
+    "run_all",
+    "run_command",
+]
 
 
 def __getattr__(name: str) -> Any:

