@@ -12,10 +12,10 @@ import pytest
 from ml_collections import ConfigDict
 
 from rlanything_jax.parallel.mesh import AXES
-from rlanything_jax.plan import plan
 from rlanything_jax.planning import chips, report, sizes
 from rlanything_jax.planning.compiled import Compiled
 from rlanything_jax.planning.models import cast
+from rlanything_jax.planning.slices import plan, with_mesh
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_libtpu = pytest.mark.skipif(
@@ -170,12 +170,11 @@ def test_the_slowest_of_three_rates_decides() -> None:
 
 
 def test_a_mesh_on_the_command_line_replaces_that_of_the_config(tiny: ConfigDict) -> None:
-    from rlanything_jax.plan import _with_mesh
 
-    assert _with_mesh(tiny, ["fsdp:4", "tensor:2"]).mesh.to_dict() == dict(
+    assert with_mesh(tiny, ["fsdp:4", "tensor:2"]).mesh.to_dict() == dict(
         zip(AXES, (1, 4, 2, 1, 1), strict=True)
     )
-    assert _with_mesh(tiny, []) is tiny
+    assert with_mesh(tiny, []) is tiny
     for wrong, reason in ((["rows:4"], "no axes"), (["fsdp"], "give axes and sizes")):
         with pytest.raises(ValueError, match=reason):
-            _with_mesh(tiny, wrong)
+            with_mesh(tiny, wrong)
