@@ -17,15 +17,16 @@ from rlanything_jax.models import Model, ModelConfig
 from rlanything_jax.models.lora import merge
 from rlanything_jax.models.tokenizer import build_tokenizer
 from rlanything_jax.parallel.layout import on_mesh
-from rlanything_jax.parallel.mesh import make_meshes
+from rlanything_jax.parallel.mesh import Meshes, make_meshes
 from rlanything_jax.pretrain.warm_start import warm_start
 from rlanything_jax.reward.judge import JudgeConfig
 from rlanything_jax.reward.model import RewardModel
 from rlanything_jax.reward.step_judge import StepJudge
 from rlanything_jax.reward.unit_tests import ProgramWorld, UnitTests
-from rlanything_jax.roles import cast_checkpoints, cast_words
+from rlanything_jax.roles import Cast, cast_checkpoints, cast_words
 from rlanything_jax.rollouts import SamplerConfig
 from rlanything_jax.tasks.pool import TaskPool
+from rlanything_jax.tasks.task import Task
 from rlanything_jax.trainer.checkpoints import Checkpoints
 from rlanything_jax.trainer.step import init_state
 
@@ -41,51 +42,80 @@ def open_run(config: ConfigDict, progress: Progress) -> Iterator[tuple[Setting, 
     meshes = make_meshes(config.mesh.to_dict())
     options = config.world.to_dict()
     pool = {key: options.pop(key) for key in ("workers", "step_timeout_s", "reset_timeout_s")}
-    chat = "checkpoint" in config
-    make_world = world_maker(options.pop("name"), options | {"style": "chat" if chat else "words"})
+    style = "chat" if "checkpoint" in config else "words"
+    make_world = world_maker(options.pop("name"), options | {"style": style})
     world = make_world()
     originals = world.tasks("train")
     sampler = SamplerConfig(**_tuples(config.sampler))
     with EnvironmentPool(make_world, **pool) as envs:
-        if chat:
-            progress("load checkpoints", 0, 0)
-            cast = cast_checkpoints(config, world, meshes)
-        else:
-            tokenizer = build_tokenizer(world.corpus(), world.phrases)
-            model = ModelConfig.from_dict(config.model, vocab_size=tokenizer.get_vocab_size())
-            params = warm_start(config, world, envs, tokenizer, model, sampler, progress)
-            cast = cast_words(config, model, tokenizer, params, meshes)
-        longest = sampler.length_buckets[-1] + len(cast.judge.dialogue.question) + config.judge.max_tokens
-        if config.trainer.length_buckets[-1] < longest:
-            raise ValueError(
-                f"config.trainer.length_buckets={config.trainer.length_buckets}: the longest must hold the sampler's longest "
-                f"episode, the judge's question and one vote, {longest} tokens"
-            )
-        run = (
-            Setting(
-                config=config,
-                world=world,
-                envs=envs,
-                policy=cast.policy,
-                judge=cast.judge,
-                rewriter=cast.rewriter,
-                sampler=sampler,
-                reward=_reward_model(config, world),
-            ),
-            State(
-                iteration=0,
-                policy=init_state(cast.policy_params, cast.policy.tx, meshes.train),
-                judge=init_state(cast.judge_params, cast.judge.tx, meshes.train),
-                tasks=TaskPool(
-                    originals,
-                    seed=config.seed,
-                    original_share=config.adapt.original_share,
-                    fingerprint=world.fingerprint,
-                ),
-            ),
+        # No name here for the cast: the parameters that it begins with would be kept as long as the run.
+        run = _begin(
+            config,
+            world,
+            envs,
+            sampler,
+            meshes,
+            originals,
+            _cast(config, world, envs, sampler, meshes, progress),
         )
         with on_mesh(meshes.local):  # all but the train step, which goes to the mesh of its state
             yield run
+
+
+def _cast(
+    config: ConfigDict,
+    world: World,
+    envs: EnvironmentPool,
+    sampler: SamplerConfig,
+    meshes: Meshes,
+    progress: Progress,
+) -> Cast:
+    if "checkpoint" in config:
+        progress("load checkpoints", 0, 0)
+        return cast_checkpoints(config, world, meshes)
+    tokenizer = build_tokenizer(world.corpus(), world.phrases)
+    model = ModelConfig.from_dict(config.model, vocab_size=tokenizer.get_vocab_size())
+    params = warm_start(config, world, envs, tokenizer, model, sampler, progress)
+    return cast_words(config, model, tokenizer, params, meshes)
+
+
+def _begin(
+    config: ConfigDict,
+    world: World,
+    envs: EnvironmentPool,
+    sampler: SamplerConfig,
+    meshes: Meshes,
+    originals: list[Task],
+    cast: Cast,
+) -> tuple[Setting, State]:
+    longest = sampler.length_buckets[-1] + len(cast.judge.dialogue.question) + config.judge.max_tokens
+    if config.trainer.length_buckets[-1] < longest:
+        raise ValueError(
+            f"config.trainer.length_buckets={config.trainer.length_buckets}: the longest must hold the sampler's longest "
+            f"episode, the judge's question and one vote, {longest} tokens"
+        )
+    setting = Setting(
+        config=config,
+        world=world,
+        envs=envs,
+        policy=cast.policy,
+        judge=cast.judge,
+        rewriter=cast.rewriter,
+        sampler=sampler,
+        reward=_reward_model(config, world),
+    )
+    state = State(
+        iteration=0,
+        policy=init_state(cast.policy_params, cast.policy.tx, meshes.train),
+        judge=init_state(cast.judge_params, cast.judge.tx, meshes.train),
+        tasks=TaskPool(
+            originals,
+            seed=config.seed,
+            original_share=config.adapt.original_share,
+            fingerprint=world.fingerprint,
+        ),
+    )
+    return setting, state
 
 
 def restore(checkpoints: Checkpoints, setting: Setting, state: State) -> None:

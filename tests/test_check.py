@@ -59,7 +59,7 @@ def test_the_tiny_config_passes(tiny: ConfigDict) -> None:
         ({"judge.aggregation": "sum"}, "judge.aggregation='sum'", "choose one of"),
         ({"judge.task_filter": (0.8, 0.2)}, r"judge.task_filter=\(0.8, 0.2\)", "the lower one first"),
         ({"judge.temperature": 0.0}, "judge.temperature=0.0", "positive"),
-        ({"sampler.temperature": 0.7}, "policy.temperature=1.4", "sampler.temperature=0.7"),
+        ({"sampler.temperature": 0.7}, "policy.temperature=1.0", "sampler.temperature=0.7"),
         ({"sampler.length_buckets": (512,)}, r"judge.length_buckets=\(384,\)", "episode of 512 tokens"),
         ({"trainer.length_buckets": (384,)}, r"trainer.length_buckets=\(384,\)", "395 tokens"),
         ({"judge.branch_buckets": (7,)}, r"judge.branch_buckets=\(7,\)", "= 8 votes"),

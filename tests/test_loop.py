@@ -10,6 +10,7 @@ import pytest
 from rlanything_jax import adaptation, loop
 from rlanything_jax.loop import Setting, State, Streams, iterate
 from rlanything_jax.rollouts import Trajectory
+from rlanything_jax.sampler.generate import Response
 
 
 def ignore(name: str, done: int, total: int) -> None:
@@ -37,7 +38,8 @@ def outcomes(monkeypatch: pytest.MonkeyPatch, won: Callable[[Trajectory], bool])
 
 def rewrites(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str]) -> None:
     """Lets the rewriter write `texts` for each prompt."""
-    monkeypatch.setattr(adaptation, "generate", lambda *args, **kwargs: [list(texts) for _ in args[1]])
+    responses = [Response(text, True, [], []) for text in texts]
+    monkeypatch.setattr(adaptation, "generate", lambda *args, **kwargs: [responses for _ in args[1]])
 
 
 def same(a, b) -> bool:
@@ -146,7 +148,7 @@ def test_the_judge_learns_from_as_many_successes_as_failures(
 
     monkeypatch.setattr(loop, "vote", disagree)
     limited = configured(setting, train_policy=False, adapt_tasks=False)
-    limited.config.judge.trajectories = most
+    limited = dataclasses.replace(limited, reward=dataclasses.replace(limited.reward, trajectories=most))
     groups = []
     train = loop.train_epoch
     monkeypatch.setattr(

@@ -57,6 +57,8 @@ def get_config() -> ConfigDict:
     config.trainer.length_buckets = (512,)
 
     config.policy.warmup = 0
+    config.policy.updates = 1
+    config.policy.temperature = config.sampler.temperature = 1.0
 
     config.judge.task_filter = (0.0, 1.0)
     config.judge.trajectories = 4

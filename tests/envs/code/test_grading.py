@@ -97,7 +97,7 @@ FORGED = {
     "what the driver holds": (
         "import re, sys\ndef f(x):\n frame, seen = sys._getframe(), ''\n while frame:\n"
         "  seen += repr([frame.f_locals, frame.f_globals]); frame = frame.f_back\n"
-        " return next(map(int, re.findall('10[0-9][0-9]', seen)), 0)"
+        " return next(map(int, re.findall(r'\\b10[0-9][0-9]\\b', seen)), 0)"  # of addresses no part
     ),
     "a wrong answer for all": "import os\ndef f(x):\n [os.write(3, b'\\n%d [1]\\n' % i) for i in range(5)]; os._exit(0)",
     "guesses until one is right": (
