@@ -7,7 +7,7 @@
 A response that ends in a block of Python is a tool call: it runs in the sandbox, its output is the next observation and outside
 the loss. 135 million parameters are weak at this; the config is a start for larger checkpoints.
 
-Hardware: two CPU cores, 6 GB of memory. Wall time: some 20 minutes, not measured. Expected result: no success.
+Hardware: two CPU cores, 6 GB of memory. Wall time and expected result: not measured.
 """
 
 import importlib.util

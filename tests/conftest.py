@@ -134,21 +134,28 @@ def make_tiny_chat(
     return make
 
 
+def _maker(
+    read_config: Callable[[Path], ConfigDict], path: str, factory: pytest.TempPathFactory
+) -> Callable[[], ConfigDict]:
+    """Makes configs of a file; all of them share one warm start."""
+    cache = factory.mktemp("warm_start")
+
+    def make() -> ConfigDict:
+        config = read_config(Path(path))
+        config.pretrain.cache = str(cache)
+        return config
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def make_tiny(
     compiled: dict[str, str],
     read_config: Callable[[Path], ConfigDict],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[], ConfigDict]:
-    """Makes a config of tests/tiny_config.py; all of them share one warm start."""
-    cache = tmp_path_factory.mktemp("warm_start")
-
-    def make() -> ConfigDict:
-        config = read_config(Path("tests/tiny_config.py"))
-        config.pretrain.cache = str(cache)
-        return config
-
-    return make
+    """Makes a config of tests/tiny_config.py."""
+    return _maker(read_config, "tests/tiny_config.py", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -157,15 +164,8 @@ def make_tiny_code(
     read_config: Callable[[Path], ConfigDict],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[], ConfigDict]:
-    """Makes a config of tests/tiny_code_config.py; all of them share one warm start."""
-    cache = tmp_path_factory.mktemp("warm_start_code")
-
-    def make() -> ConfigDict:
-        config = read_config(Path("tests/tiny_code_config.py"))
-        config.pretrain.cache = str(cache)
-        return config
-
-    return make
+    """Makes a config of tests/tiny_code_config.py."""
+    return _maker(read_config, "tests/tiny_code_config.py", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

@@ -209,3 +209,13 @@ def test_times_add_up(setting: Setting, state: State) -> None:
     assert all(part >= 0 for part in parts)
     assert metrics["time/iteration_s"] == pytest.approx(sum(parts))
     assert 0 < metrics["time/env_s"] <= metrics["time/rollout_s"]
+
+
+def test_a_gap_between_sampler_and_trainer_above_the_bound_stops_the_run(
+    setting: Setting, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes(monkeypatch, lambda trajectory: trajectory.rollout == 0)
+    strict = configured(setting, train_judge=False, adapt_tasks=False)
+    strict.config.trainer.max_logprob_gap = 1e-12  # rounding is more
+    with pytest.raises(ValueError, match=r"max_logprob_gap=1e-12.*float32"):
+        iterate(strict, state, ignore)
