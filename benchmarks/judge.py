@@ -1,6 +1,6 @@
 """Measures the judge, which reads each trajectory once, against one call for every vote; and how its cost grows.
 
-    python -m benchmarks.judge [--workloads=...] [--sizes=tiny,135m] [--systems=...] [--repeats=5] [--json=FILE]
+    python -m benchmarks.judge [--workloads=...] [--sizes=tiny,135m] [--systems=...] [--repeats=5] [--json=FILE] [--plot=FILE]
 
 All systems run on the same weights, trajectories and lengths, each in a process of its own:
 
@@ -9,8 +9,7 @@ All systems run on the same weights, trajectories and lengths, each in a process
                    read the trajectory up to the step anew for every vote, in batches of 32, on a part of the votes.
   judge-training   forward and backward of those votes. Ours packs a trajectory and its votes as one tree; naive has a
                    sequence for every vote, packed in rows of the same length. Their gradients are compared.
-  growth           seconds for each judged step while T goes from 8 to 64 and m from 1 to 16, ours alone. With --json the
-                   pictures are written beside it.
+  growth           seconds for each judged step while T goes from 8 to 64 and m from 1 to 16, ours alone; --plot draws it.
 
 "of bound" counts every token of a trajectory and of its votes once, for all systems: see benchmarks.sampler.
 """
@@ -230,7 +229,11 @@ def draw_growth(found: dict[str, dict[str, list[tuple[int, float]]]], path: Path
 
 
 def main() -> None:
-    options = arguments("python -m benchmarks.judge", __doc__ or "", WORKLOADS, ("tiny", "135m")).parse_args()
+    parser = arguments("python -m benchmarks.judge", __doc__ or "", WORKLOADS, ("tiny", "135m"))
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the growth here, for example growth.svg"
+    )
+    options = parser.parse_args()
     if options.job:
         print(json.dumps(measure(json.loads(options.job))))
         return
@@ -263,9 +266,10 @@ def main() -> None:
             print(f"{size}, ms for each judged step: {line}")
     write(rows, options.json)
     if options.json and grown:
-        path = Path(options.json)
-        path.with_suffix(".growth.json").write_text(json.dumps(grown, indent=1), encoding="utf-8")
-        draw_growth(grown, path.with_suffix(".growth.png"))
+        path = Path(options.json).with_suffix(".growth.json")
+        path.write_text(json.dumps(grown, indent=1), encoding="utf-8")
+    if options.plot and grown:
+        draw_growth(grown, options.plot)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,15 @@ def get_config() -> ConfigDict:
     config.train_policy = True
     config.train_judge = True
     config.adapt_tasks = True
+    config.curriculum = "uniform"  # which tasks are drawn; "filtered", "progress": see tasks/curriculum.py
     config.checkpoint_every = 10  # paper: 30; a preempted slice loses less
     config.record_rollouts = 1
     config.tensorboard = True
 
     # Devices along each axis of the mesh; -1 is what the others leave. `tensor` times `expert` must fit one host.
     config.mesh = ConfigDict({"data": 1, "fsdp": -1, "tensor": 4, "sequence": 1, "expert": 1})
+    # Of each host's devices, how many sample and do not train (0: all, in turns), and how they split a model (0: as `mesh` does).
+    config.rollout_mesh = ConfigDict({"devices": 0, "tensor": 0, "expert": 0})
 
     config.checkpoint = ConfigDict({"policy": "", "judge": "", "rewriter": ""})
 
@@ -54,12 +57,16 @@ def get_config() -> ConfigDict:
 
     config.feedback = ConfigDict()
     config.feedback.outcome = "won"  # what O is: whether the task was "won", or the environment's "score"
+    config.feedback.outcome_weight = 1.0
+    config.feedback.source = "votes"  # what is added to the outcome; or a signal of signals.py
     config.feedback.lam = 1.0
+    config.feedback.judge_signal = "outcome"  # what the judge's votes should agree with, see signals.py
     config.feedback.judge_lam = 1.0  # of the votes in the judge's own reward
     config.feedback.estimator = "centred"  # paper: 'published', which loses how consistent the votes were
     config.feedback.invalid = -2.0
 
     config.adapt = ConfigDict()
+    config.adapt.source = "critique"  # of the edits; "random": any that is valid, in no direction
     config.adapt.low = 0.2
     config.adapt.high = 0.8
     config.adapt.max_pending = 16  # paper: no limit; each costs rollouts_per_task episodes
@@ -100,6 +107,7 @@ def get_config() -> ConfigDict:
     config.policy.master_weights = True
     config.policy.weight_decay = 0.0
     config.policy.max_grad_norm = 1.0
+    config.policy.gain_rate = 1.0  # of the norms' gains, relative to the learning rate
     config.policy.updates = 4
     config.policy.temperature = 0.8
     config.policy.eps_low = 0.2
@@ -118,6 +126,7 @@ def get_config() -> ConfigDict:
     config.judge.master_weights = True
     config.judge.weight_decay = 0.0
     config.judge.max_grad_norm = 1.0
+    config.judge.gain_rate = 1.0  # of the norms' gains, relative to the learning rate
     config.judge.updates = 4
     config.judge.temperature = 0.8
     config.judge.eps_low = 0.2
@@ -129,6 +138,7 @@ def get_config() -> ConfigDict:
     config.judge.trajectories = 128  # paper: all, whatever their outcomes
     config.judge.max_tokens = 4000
     config.judge.rows = 32
+    config.judge.early = False  # vote while other episodes play: pays where environments are slow
     config.judge.branch_buckets = (60, 120)
     config.judge.length_buckets = (4096, 8192, 20480)
     return config

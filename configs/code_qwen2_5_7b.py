@@ -24,12 +24,15 @@ def get_config() -> ConfigDict:
     config.train_policy = True
     config.train_judge = True
     config.adapt_tasks = True
+    config.curriculum = "uniform"  # which tasks are drawn; "filtered", "progress": see tasks/curriculum.py
     config.checkpoint_every = 10  # paper: 30; a preempted slice loses less
     config.record_rollouts = 1
     config.tensorboard = True
 
     # Devices along each axis of the mesh; -1 is what the others leave. `tensor` times `expert` must fit one host.
     config.mesh = ConfigDict({"data": 1, "fsdp": -1, "tensor": 4, "sequence": 1, "expert": 1})
+    # Of each host's devices, how many sample and do not train (0: all, in turns), and how they split a model (0: as `mesh` does).
+    config.rollout_mesh = ConfigDict({"devices": 0, "tensor": 0, "expert": 0})
 
     config.checkpoint = ConfigDict({"policy": "", "judge": "", "rewriter": ""})
 
@@ -59,12 +62,15 @@ def get_config() -> ConfigDict:
     config.feedback.outcome = (
         "score"  # what O is: the share of the tests that is passed; "won": whether all are
     )
+    config.feedback.outcome_weight = 1.0
+    config.feedback.source = "votes"  # what is added to the outcome; or a signal of signals.py
     config.feedback.lam = (
         0.0  # generated tests stay out of the reward of the policy, as in the paper; 1.0 takes them in
     )
     config.feedback.estimator = "published"  # standardised over the tests of a task; "centred": only centred
 
     config.adapt = ConfigDict()
+    config.adapt.source = "critique"  # of the edits; "random": any that is valid, in no direction
     config.adapt.low = 0.2
     config.adapt.high = 0.8
     config.adapt.max_pending = 32  # paper: no limit; each costs rollouts_per_task episodes
@@ -105,6 +111,7 @@ def get_config() -> ConfigDict:
     config.policy.master_weights = True
     config.policy.weight_decay = 0.0
     config.policy.max_grad_norm = 1.0
+    config.policy.gain_rate = 1.0  # of the norms' gains, relative to the learning rate
     config.policy.updates = 2
     config.policy.temperature = 1.0
     config.policy.eps_low = 0.2
@@ -123,6 +130,7 @@ def get_config() -> ConfigDict:
     config.judge.master_weights = True
     config.judge.weight_decay = 0.0
     config.judge.max_grad_norm = 1.0
+    config.judge.gain_rate = 1.0  # of the norms' gains, relative to the learning rate
     config.judge.updates = 2
     config.judge.temperature = 0.8
     config.judge.eps_low = 0.2

@@ -20,12 +20,15 @@ def get_config() -> ConfigDict:
     config.train_policy = True
     config.train_judge = True
     config.adapt_tasks = True
+    config.curriculum = "uniform"  # which tasks are drawn; "filtered", "progress": see tasks/curriculum.py
     config.checkpoint_every = 5
     config.record_rollouts = 2  # trajectories of each task that are written to trajectories/, 0 for none
     config.tensorboard = False
 
     # Devices along each axis of the mesh; -1 is what the others leave. `tensor` times `expert` must fit one host.
     config.mesh = ConfigDict({"data": -1, "fsdp": 1, "tensor": 1, "sequence": 1, "expert": 1})
+    # Of each host's devices, how many sample and do not train (0: all, in turns), and how they split a model (0: as `mesh` does).
+    config.rollout_mesh = ConfigDict({"devices": 0, "tensor": 0, "expert": 0})
 
     config.world = ConfigDict()
     config.world.name = "code"
@@ -47,12 +50,15 @@ def get_config() -> ConfigDict:
     config.feedback.outcome = (
         "score"  # what O is: the share of the tests that is passed; "won": whether all are
     )
+    config.feedback.outcome_weight = 1.0
+    config.feedback.source = "votes"  # what is added to the outcome; or a signal of signals.py
     config.feedback.lam = (
         0.0  # weight of the written tests in the policy's reward; the paper uses none in this domain
     )
     config.feedback.estimator = "published"  # standardised over the tests of a task; "centred": only centred
 
     config.adapt = ConfigDict()
+    config.adapt.source = "critique"  # of the edits; "random": any that is valid, in no direction
     config.adapt.low = 0.2
     config.adapt.high = 0.8
     config.adapt.max_pending = 2  # proposals an iteration, each costs rollouts_per_task episodes to verify
@@ -74,6 +80,7 @@ def get_config() -> ConfigDict:
 
     config.pretrain = ConfigDict()  # the warm start that stands for pretrained checkpoints
     config.pretrain.cache = "~/.cache/rlanything_jax/warm_start"
+    config.pretrain.world = ConfigDict()  # options of `world` that the warm start has otherwise
     config.pretrain.noise = 0.25  # share of the lines and of the reasoning steps that are wrong
     config.pretrain.read_weight = 0.1  # of what is read, relative to what is written
     config.pretrain.learning_rate = 0.02  # of Muon
@@ -117,6 +124,7 @@ def get_config() -> ConfigDict:
     config.policy.master_weights = False
     config.policy.weight_decay = 0.0
     config.policy.max_grad_norm = 1.0
+    config.policy.gain_rate = 1.0  # of the norms' gains, relative to the learning rate
     config.policy.updates = 1
     config.policy.temperature = 1.0
     config.policy.eps_low = 0.2
@@ -134,6 +142,7 @@ def get_config() -> ConfigDict:
     config.judge.master_weights = False
     config.judge.weight_decay = 0.0
     config.judge.max_grad_norm = 1.0
+    config.judge.gain_rate = 1.0  # of the norms' gains, relative to the learning rate
     config.judge.updates = 1
     config.judge.temperature = 1.0
     config.judge.eps_low = 0.2

@@ -33,12 +33,15 @@ def get_config() -> ConfigDict:
     config.train_policy = True
     config.train_judge = True
     config.adapt_tasks = False  # questions are not rewritten
+    config.curriculum = "uniform"  # which tasks are drawn; "filtered", "progress": see tasks/curriculum.py
     config.checkpoint_every = 1
     config.record_rollouts = 3
     config.tensorboard = False
 
     # Devices along each axis of the mesh; -1 is what the others leave. `tensor` times `expert` must fit one host.
     config.mesh = ConfigDict({"data": -1, "fsdp": 1, "tensor": 1, "sequence": 1, "expert": 1})
+    # Of each host's devices, how many sample and do not train (0: all, in turns), and how they split a model (0: as `mesh` does).
+    config.rollout_mesh = ConfigDict({"devices": 0, "tensor": 0, "expert": 0})
 
     # A folder with config.json and safetensors, or a .gguf file. Roles of one checkpoint share its weights.
     config.checkpoint = ConfigDict({name: packaged_weights() for name in ("policy", "judge", "rewriter")})
@@ -64,12 +67,16 @@ def get_config() -> ConfigDict:
 
     config.feedback = ConfigDict()
     config.feedback.outcome = "won"  # what O is: whether the task was "won", or the environment's "score"
+    config.feedback.outcome_weight = 1.0
+    config.feedback.source = "votes"  # what is added to the outcome; or a signal of signals.py
     config.feedback.lam = 1.0
+    config.feedback.judge_signal = "outcome"  # what the judge's votes should agree with, see signals.py
     config.feedback.judge_lam = 1.0  # of the votes in the judge's own reward
     config.feedback.estimator = "centred"
     config.feedback.invalid = -2.0
 
     config.adapt = ConfigDict()
+    config.adapt.source = "critique"  # of the edits; "random": any that is valid, in no direction
     config.adapt.low = 0.2
     config.adapt.high = 0.8
     config.adapt.max_pending = 1
@@ -112,6 +119,7 @@ def get_config() -> ConfigDict:
     config.policy.master_weights = False
     config.policy.weight_decay = 0.0
     config.policy.max_grad_norm = 1.0
+    config.policy.gain_rate = 1.0  # of the norms' gains, relative to the learning rate
     config.policy.updates = 1
     config.policy.temperature = 0.8
     config.policy.eps_low = 0.2
@@ -132,6 +140,7 @@ def get_config() -> ConfigDict:
     config.judge.master_weights = False
     config.judge.weight_decay = 0.0
     config.judge.max_grad_norm = 1.0
+    config.judge.gain_rate = 1.0  # of the norms' gains, relative to the learning rate
     config.judge.updates = 1
     config.judge.temperature = 0.8
     config.judge.eps_low = 0.2
@@ -143,6 +152,7 @@ def get_config() -> ConfigDict:
     config.judge.trajectories = 2
     config.judge.max_tokens = 40
     config.judge.rows = 3
+    config.judge.early = False  # vote while other episodes play: pays where environments are slow
     config.judge.branch_buckets = (6,)
     config.judge.length_buckets = (1024,)
     return config

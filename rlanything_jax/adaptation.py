@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
+from typing import cast as cast_to
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from rlanything_jax.dialogue import Speaker
-from rlanything_jax.envs.base import Refused, World
+from rlanything_jax.envs.base import Refused, World, WorldOfListedEdits
 from rlanything_jax.reward.model import Cast
 from rlanything_jax.rollouts import Trajectory
 from rlanything_jax.sampler.generate import Response, generate
@@ -42,7 +44,8 @@ def adapt(
       rewriter: frozen, as in the paper; where a rewrite needs a second opinion, it gives that too, in a context of its own.
       critique: of the reward model, see `RewardModel`.
       tasks, trajectories, votes: the episodes of this iteration, in the order [task, rollout].
-      config: low, high (thresholds of the success rate), max_pending, attempts, temperature, max_tokens, length_buckets.
+      config: source ('critique': of the rewriter's edits; 'random': any valid one, whichever way it leads, verified likewise),
+        low, high (thresholds of the success rate), max_pending, attempts, temperature, max_tokens, length_buckets.
 
     Returns:
       How many tasks were proposed, refused and accepted in this iteration, and accepted in all.
@@ -78,15 +81,13 @@ def adapt(
     for task in chosen:
         direction = "harder" if accuracy[task.id] > config.high else "easier"
         played, cast = map(list, zip(*groups[task.id], strict=True))
-        said = critique(task, played, cast, direction)
-        prompt = world.rewrite_prompt(task, direction, said)
         common: dict[str, Any] = {
             "direction": direction,
-            "critique": said,
+            "critique": critique(task, played, cast, direction) if config.source == "critique" else "",
             "accuracy_before": accuracy[task.id],
             "iteration": iteration,
         }
-        requests.append((task, prompt, common))
+        requests.append((task, common))
     ask = functools.partial(
         generate,
         rewriter,
@@ -95,12 +96,16 @@ def adapt(
         length_buckets=tuple(config.length_buckets),
         rows=config.max_pending,
     )
-    attempts = ask([prompt for _, prompt, _ in requests], config.attempts, seed=seed)
-    edits = [list(dict.fromkeys(world.edit(attempt.text) for attempt in of_task)) for of_task in attempts]
+    if config.source == "critique":
+        prompts = [world.rewrite_prompt(task, how["direction"], how["critique"]) for task, how in requests]
+        attempts = ask(prompts, config.attempts, seed=seed)
+        edits = [list(dict.fromkeys(world.edit(attempt.text) for attempt in of_task)) for of_task in attempts]
+    else:
+        edits = _any_edits(cast_to(WorldOfListedEdits, world), [task for task, _ in requests], seed)
     seconds = _second_opinions(
-        ask, world, [(task, e) for (task, *_), es in zip(requests, edits, strict=True) for e in es], seed
+        ask, world, [(task, e) for (task, _), es in zip(requests, edits, strict=True) for e in es], seed
     )
-    for (task, _, common), of_task in zip(requests, edits, strict=True):
+    for (task, common), of_task in zip(requests, edits, strict=True):
         if not of_task:
             reason = f"what the rewriter reads does not fit adapt.length_buckets={config.length_buckets}"
             pool.refuse(task.id, edit="", reason=reason, **common)
@@ -116,6 +121,15 @@ def adapt(
     return {name: events.count(name) for name in ("proposed", "refused", "accepted")} | {
         "accepted_total": len(pool.accepted())
     }
+
+
+def _any_edits(world: WorldOfListedEdits, tasks: Sequence[Task], seed: int) -> list[list[str]]:
+    """All edits of each task in random order: the first that is valid is a uniform draw from those that are.
+
+    Not in the paper, but what its critiques are measured against.
+    """
+    rng = np.random.default_rng(seed)
+    return [[edits[i] for i in rng.permutation(len(edits))] for edits in map(world.edits, tasks)]
 
 
 def _second_opinions(

@@ -8,10 +8,13 @@ from ml_collections import ConfigDict
 
 from rlanything_jax.feedback import ESTIMATORS
 from rlanything_jax.losses import AGGREGATIONS
+from rlanything_jax.signals import LARGEST, SIGNALS
+from rlanything_jax.tasks.curriculum import CURRICULA
 from rlanything_jax.trainer.optimizers import MOMENTS
 
 REWARDS = ("verdicts", "unit_tests")
 OUTCOMES = ("won", "score")
+SOURCES = ("critique", "random")
 
 
 def check(config: ConfigDict) -> None:
@@ -31,13 +34,44 @@ def check(config: ConfigDict) -> None:
         "rollouts_per_task",
         "the policy's advantage compares rollouts of one task: use at least 2",
     )
-    need(config.votes_per_step >= 1, "votes_per_step", "every step needs at least one vote")
+    votes_read = (
+        config.train_judge
+        or (config.feedback.lam > 0 and config.feedback.source == "votes")
+        or (config.adapt_tasks and config.adapt.source == "critique")
+    )
+    need(
+        config.votes_per_step >= (votes_read or config.reward == "unit_tests"),
+        "votes_per_step",
+        "every step needs at least one vote; 0 only without train_judge, feedback.lam of the votes and critiques",
+    )
+    need(config.curriculum in CURRICULA, "curriculum", f"choose one of {', '.join(CURRICULA)}")
+    need(
+        config.curriculum != "progress" or not ("checkpoint" in config or config.world.data),
+        "curriculum",
+        "only generated tasks have parameters to make progress over: leave world.data empty, or choose 'filtered'",
+    )
+    need(config.adapt.source in SOURCES, "adapt.source", f"choose one of {', '.join(SOURCES)}")
+    need(
+        config.adapt.source != "random" or config.world.name == "alfworld",
+        "adapt.source",
+        f"the edits of world {config.world.name!r} cannot be listed: use 'critique'",
+    )
     need(config.reward in REWARDS, "reward", f"choose one of {', '.join(REWARDS)}")
     need(config.feedback.outcome in OUTCOMES, "feedback.outcome", f"choose one of {', '.join(OUTCOMES)}")
     need(
         config.feedback.estimator in ESTIMATORS,
         "feedback.estimator",
         f"choose one of {', '.join(ESTIMATORS)}",
+    )
+    need(
+        config.feedback.outcome_weight >= 0,
+        "feedback.outcome_weight",
+        "the weight of the outcome cannot be negative",
+    )
+    need(
+        config.feedback.source in ("votes", *SIGNALS),
+        "feedback.source",
+        f"'votes', or a signal without a judge: {', '.join(SIGNALS)}",
     )
     need(config.feedback.lam >= 0, "feedback.lam", "the weight of the votes cannot be negative")
     need(
@@ -72,6 +106,7 @@ def check(config: ConfigDict) -> None:
             need(config.pretrain[f"{name}_steps"] >= 2, option, "at least 2, the first warms up")
     for name in ("policy", "judge"):
         need(config[name].learning_rate > 0, f"{name}.learning_rate", "must be positive")
+        need(config[name].gain_rate >= 0, f"{name}.gain_rate", "a rate cannot be negative")
         need(config[name].updates >= 1, f"{name}.updates", "at least one update an iteration")
         updates = config.iterations * config[name].updates
         need(
@@ -118,11 +153,17 @@ def _check_verdicts(config: ConfigDict, need: Callable[[bool, str, str], None]) 
         "votes_per_step",
         f"the estimator {config.feedback.estimator!r} compares the votes of one step: use at least 2, or 'task'",
     )
-    need(config.feedback.judge_lam >= 0, "feedback.judge_lam", "the weight of the votes cannot be negative")
     need(
-        config.feedback.invalid <= -(1 + config.feedback.judge_lam),
+        config.feedback.judge_signal in SIGNALS,
+        "feedback.judge_signal",
+        f"choose one of {', '.join(SIGNALS)}",
+    )
+    need(config.feedback.judge_lam >= 0, "feedback.judge_lam", "the weight of the votes cannot be negative")
+    largest = 1.0 if config.feedback.judge_signal == "outcome" else LARGEST
+    need(
+        config.feedback.invalid <= -(largest + config.feedback.judge_lam),
         "feedback.invalid",
-        "a vote that cannot be parsed must not be worth more than a wrong one: at most -(1 + feedback.judge_lam)",
+        f"a vote that cannot be parsed must not be worth more than a wrong one: at most -({largest:g} + feedback.judge_lam)",
     )
     need(config.judge.trajectories >= 2, "judge.trajectories", "at least 2: a success and a failure")
     most = config.world.max_steps * config.votes_per_step

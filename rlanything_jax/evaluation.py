@@ -91,6 +91,7 @@ def _judged(
         setting.judge.speaker(state.judge.params),
         trajectories,
         n,
+        {},
         seed=seed,
         progress=functools.partial(progress, "evaluate the judge: votes"),
     )

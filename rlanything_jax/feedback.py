@@ -45,7 +45,7 @@ def integrated_reward(outcome: Array, scores: Array, step_mask: Array, *, lam: f
     """The policy's reward of every step, R = O + lam * mean_j S_j.
 
     Args:
-      outcome: [Q,N] in {-1,+1}.
+      outcome: [Q,N] in {-1,+1}, or [Q,N,T] where every step has a signal of its own.
       scores: [Q,N,T,M] in {-1,0,+1}; 0 is a verdict that could not be parsed, which counts as 0 among the M
         of the mean.
       step_mask: [Q,N,T] bool.
@@ -54,7 +54,8 @@ def integrated_reward(outcome: Array, scores: Array, step_mask: Array, *, lam: f
       [Q,N,T] float32, 0 where `step_mask` is False; O alone if M is 0.
     """
     scores = jnp.where(step_mask[..., None], scores, 0).astype(jnp.float32)
-    outcome = jnp.where(step_mask, outcome[..., None], 0).astype(jnp.float32)
+    by_step = outcome if outcome.ndim == step_mask.ndim else outcome[..., None]
+    outcome = jnp.where(step_mask, by_step, 0).astype(jnp.float32)
     reward = outcome + lam * jnp.sum(scores, -1) / max(scores.shape[-1], 1)
     # Outcome and votes may cancel. The rounding left of that is all there is in a group of such rewards, or
     # in the votes of such a step, and a division by its standard deviation would make it a full advantage.

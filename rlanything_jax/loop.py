@@ -20,9 +20,12 @@ from rlanything_jax.envs.base import World
 from rlanything_jax.envs.pool import EnvironmentPool
 from rlanything_jax.parallel import hosts
 from rlanything_jax.reward.arrays import Votes, to_arrays
+from rlanything_jax.reward.judge import Vote
 from rlanything_jax.reward.model import Cast, RewardModel
 from rlanything_jax.roles import Role
 from rlanything_jax.rollouts import SamplerConfig, Trajectory, rollout
+from rlanything_jax.signals import judge_signal
+from rlanything_jax.tasks.curriculum import curriculum
 from rlanything_jax.tasks.pool import TaskPool
 from rlanything_jax.tasks.task import Task
 from rlanything_jax.trainer.batches import TrainSequence
@@ -30,6 +33,7 @@ from rlanything_jax.trainer.experience import policy_sequences
 from rlanything_jax.trainer.step import Objective, TrainState, train_epoch
 
 Phase = Callable[[str, int, int], None]
+EarlyCast = dict[int, list[list[Vote]]]  # votes [step][m] on the episodes judged already, by their requests
 
 
 class Streams:
@@ -83,9 +87,14 @@ def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, flo
     config, clock = setting.config, _Clock()
     env_seconds = setting.envs.seconds
 
-    fresh = state.tasks.sample(state.iteration, config.tasks_per_iteration)
+    weigh = curriculum(config.curriculum, state.tasks, config.adapt.low, config.adapt.high)
+    fresh = state.tasks.sample(state.iteration, config.tasks_per_iteration, weigh)
     pending = state.tasks.pending()
     tasks = [*fresh, *pending]
+    judge_seed = Streams.seed(config.seed, Streams.JUDGE, state.iteration)
+    # Before the rollouts only where it votes during them: the weights of both models are in memory then.
+    judge = setting.judge.speaker(state.judge.params) if setting.reward.early else None
+    cast: EarlyCast = {}
     trajectories = play(
         setting,
         setting.policy.speaker(state.policy.params),
@@ -94,15 +103,17 @@ def iterate(setting: Setting, state: State, phase: Phase) -> tuple[dict[str, flo
         seed=Streams.seed(config.seed, Streams.ROLLOUT, state.iteration),
         version=int(state.policy.step),
         progress=lambda done, total: phase("rollout", done, total),
+        meanwhile=lambda over: vote_early(setting, judge, over, cast, seed=judge_seed) if judge else None,
     )
-    clock.stop("rollout")
+    clock.stop("rollout")  # with the votes that were early
 
     votes = vote(
         setting,
-        setting.judge.speaker(state.judge.params),
+        judge or setting.judge.speaker(state.judge.params),
         trajectories,
         config.rollouts_per_task,
-        seed=Streams.seed(config.seed, Streams.JUDGE, state.iteration),
+        cast,
+        seed=judge_seed,
         progress=lambda done, total: phase("judge", done, total),
     )
     batch = feed_back(setting, tasks, trajectories, votes)
@@ -144,6 +155,7 @@ def play(
     seed: int,
     version: int,
     progress: Callable[[int, int], None],
+    meanwhile: Callable[[Sequence[Trajectory]], None] = lambda over: None,
     sampler: SamplerConfig | None = None,
 ) -> list[Trajectory]:
     """`rollout`, with the tasks shared out among the hosts."""
@@ -160,9 +172,23 @@ def play(
             first_request=first * n,
             version=version,
             progress=progress,
+            meanwhile=meanwhile,
         ),
         known=[policy.dialogue],
     )
+
+
+def vote_early(
+    setting: Setting, judge: Speaker, over: Sequence[Trajectory], cast: EarlyCast, *, seed: int
+) -> None:
+    """Lets the reward model vote on episodes of `over` that have no votes in `cast` yet, if there are enough of them.
+
+    Only in whole groups, so that no more of them are computed than at the end.
+    """
+    waiting = [trajectory for trajectory in over if trajectory.request not in cast][: setting.reward.early]
+    if len(waiting) == setting.reward.early > 0:
+        votes = setting.reward.votes(judge, waiting, setting.config.votes_per_step, seed=seed)
+        cast.update(zip([trajectory.request for trajectory in waiting], votes, strict=True))
 
 
 def vote(
@@ -170,22 +196,24 @@ def vote(
     judge: Speaker,
     trajectories: Sequence[Trajectory],
     n: int,
+    cast: EarlyCast,
     *,
     seed: int,
     progress: Callable[[int, int], None],
 ) -> Cast:
-    """The reward model's votes, with the tasks shared out among the hosts; `trajectories` are n of each."""
-    return hosts.shared_out(
-        [trajectories[i : i + n] for i in range(0, len(trajectories), n)],
-        lambda mine, first: setting.reward.votes(
-            judge,
-            [trajectory for of_task in mine for trajectory in of_task],
-            setting.config.votes_per_step,
-            seed=seed,
-            first=first * n,
-            progress=progress,
-        ),
-    )
+    """The reward model's votes, with the tasks shared out among the hosts; `trajectories` are n of each.
+
+    A host has played the same tasks that it judges, so `cast` holds what it has voted on them already.
+    """
+
+    def of_host(mine: Sequence[Sequence[Trajectory]], first: int) -> Cast:
+        played = [trajectory for of_task in mine for trajectory in of_task]
+        rest = [trajectory for trajectory in played if trajectory.request not in cast]
+        m = setting.config.votes_per_step
+        votes = iter(setting.reward.votes(judge, rest, m, seed=seed, progress=progress))
+        return [cast[t.request] if t.request in cast else next(votes) for t in played]
+
+    return hosts.shared_out([trajectories[i : i + n] for i in range(0, len(trajectories), n)], of_host)
 
 
 def feed_back(setting: Setting, tasks: list[Task], trajectories: list[Trajectory], votes: Cast) -> Batch:
@@ -200,7 +228,13 @@ def feed_back(setting: Setting, tasks: list[Task], trajectories: list[Trajectory
         steps=config.world.max_steps,
     )
     outcome = arrays.outcome if config.feedback.outcome == "won" else 2 * arrays.score - 1
-    reward = feedback.integrated_reward(outcome, arrays.scores, arrays.step_mask, lam=config.feedback.lam)
+    scores = arrays.scores
+    if config.feedback.source != "votes":
+        scores = np.asarray(
+            judge_signal(outcome, arrays.state, arrays.step_mask, kind=config.feedback.source)
+        )[..., None]
+    weight = config.feedback.outcome_weight
+    reward = feedback.integrated_reward(weight * outcome, scores, arrays.step_mask, lam=config.feedback.lam)
     return Batch(
         tasks,
         trajectories,
@@ -292,7 +326,8 @@ def _rollout_metrics(batch: Batch, n: int, fresh: int) -> dict[str, float]:
     """Success and inadmissible actions of the tasks drawn from the pool; proposals under verification are apart."""
     drawn = [t for t in batch.trajectories[: fresh * n] if not t.error]
     steps = [step for trajectory in drawn for step in trajectory.steps]
-    return {
+    rewritten = [t.won for t in drawn if t.task.generation]
+    return ({"rollout/success_rewritten": float(np.mean(rewritten))} if rewritten else {}) | {
         "rollout/success": float(np.mean([t.won for t in drawn])) if drawn else 0.0,
         "rollout/inadmissible": float(np.mean([not step.admissible for step in steps])) if steps else 0.0,
         "rollout/steps": len(steps) / max(len(drawn), 1),
@@ -303,6 +338,8 @@ def _rollout_metrics(batch: Batch, n: int, fresh: int) -> dict[str, float]:
 
 
 def _judge_metrics(model: RewardModel, arrays: Votes) -> dict[str, float]:
+    if not arrays.scores.size:
+        return {}
     predicted = theory.theory_metrics(arrays.outcome, arrays.scores, arrays.step_mask)
     return model.metrics(arrays) | {name: float(value) for name, value in predicted.items()}
 

@@ -70,11 +70,14 @@ class Cast(NamedTuple):
 def decode_params(params: Params, model: ModelConfig, meshes: Meshes) -> Params:
     """Stacked parameters of any mesh or host, unstacked and in the layout of decoding on this host's devices.
 
-    Made once for each weight update, in memory: nothing is gathered between two tokens.
+    Made once for each weight update, in memory: nothing is gathered between two tokens, and nothing goes through a disk.
     """
-    there = place(params, shardings(params, meshes.rollout, DECODE))
+    everywhere = place(params, shardings(params, meshes.by_host, DECODE))
+    mine = this_host(everywhere, meshes.here)
+    if meshes.local != meshes.here:  # devices that only sample
+        mine = place(mine, shardings(mine, meshes.local, DECODE))
     with on_mesh(meshes.local):
-        return _unstacked(this_host(there, meshes.local), model)
+        return _unstacked(mine, model)
 
 
 @functools.partial(jax.jit, static_argnames="model")
@@ -163,6 +166,7 @@ def make_optimizer(config: ConfigDict, name: str) -> optax.GradientTransformatio
         clip=options.max_grad_norm,
         moments=options.moments,
         master_weights=options.master_weights,
+        gain_rate=options.gain_rate,
     )
 
 

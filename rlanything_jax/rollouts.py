@@ -99,6 +99,7 @@ class Trajectory:
     segments: list[Segment] = dataclasses.field(default_factory=list)
     steps: list[Step] = dataclasses.field(default_factory=list)
     last: str = ""  # what followed the last step
+    states: list[str] = dataclasses.field(default_factory=list)  # before each step, and behind the last
     won: bool = False
     score: float = 0.0  # the environment's own measure of progress at the end
     truncated: bool = False  # the cache was full before the episode was over
@@ -142,6 +143,7 @@ def rollout(
     first_request: int = 0,
     version: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    meanwhile: Callable[[Sequence[Trajectory]], None] = lambda over: None,
 ) -> list[Trajectory]:
     """Plays N episodes of each task to their end.
 
@@ -151,6 +153,8 @@ def rollout(
       seed, first_request: name the random streams; episode i uses request `first_request + i`, whatever its slot or neighbours.
       version: of the policy's weights, recorded with the trajectories.
       progress: called with (episodes done, episodes in all).
+      meanwhile: called while environments are at work, with the episodes that are over, in the order in which they ended. Neither
+        that order nor the moments of the calls depend on how fast anything is.
 
     Returns:
       The trajectories in the order [task, rollout].
@@ -176,6 +180,8 @@ def rollout(
     try:
         while flying:
             flying = [group for group in flying if next(group, "landed") != "landed"]
+            if flying:
+                meanwhile(run.over)
     except Exception:
         pool.collect(sorted(pool.under_way()))  # the next rollout finds the pool free
         raise
@@ -207,7 +213,7 @@ class _Run:
     episodes: list[Trajectory]
     queue: collections.deque[int]  # episodes that no group has begun
     progress: Callable[[int, int], None]
-    over: int = 0  # episodes
+    over: list[Trajectory] = dataclasses.field(default_factory=list)
 
 
 class _Reading(NamedTuple):
@@ -245,6 +251,7 @@ def _fly(run: _Run, seats: Sequence[int]) -> Iterator[None]:
                     opened = text, dialogue.open(text)
                 episode.segments.append(Segment([], []))
                 episode.segments[0].read(opened[1])
+                episode.states.append(_state(observation, text))
                 episode.error = observation.info.get("error")
                 live[i] = _Live(seat, observation, text)
         _land(run, live, free)
@@ -282,8 +289,8 @@ def _land(run: _Run, live: dict[int, _Live], free: list[int]) -> None:
     """Takes the episodes that are over out of `live` and frees their seats."""
     over = [i for i, one in live.items() if one.observation.done or run.episodes[i].truncated]
     free += [live.pop(i).seat for i in over]
-    run.over += len(over)
-    run.progress(run.over, len(run.episodes))
+    run.over += [run.episodes[i] for i in over]
+    run.progress(len(run.over), len(run.episodes))
 
 
 def _until(tokens: list[int], stop: Sequence[str], dialogue: Dialogue) -> int:
@@ -298,6 +305,11 @@ def _until(tokens: list[int], stop: Sequence[str], dialogue: Dialogue) -> int:
 def _render(world: World, observation: Observation, task: Task, first: bool) -> str:
     """What the policy reads; nothing where the environment failed and so left nothing to render."""
     return "" if "error" in observation.info else world.render(observation, task, first)
+
+
+def _state(observation: Observation, text: str) -> str:
+    """Which state the episode is in: what the environment calls it, else what was read."""
+    return str(observation.info.get("state", text))
 
 
 def _record(
@@ -326,6 +338,7 @@ def _observe(episode: Trajectory, observation: Observation, text: str, config: S
     fits = len(ids) <= min(room, config.turn_buckets[-1])
     episode.segments[-1].read(ids if fits else ids[:room])
     episode.last = text
+    episode.states.append(_state(observation, text))
     if not restart:
         step.point = max(len(episode.tokens) - (dialogue.closing if fits and text else 0), step.end)
     step.admissible = bool(observation.info.get("admissible", True))

@@ -39,7 +39,7 @@ def open_run(config: ConfigDict, progress: Progress) -> Iterator[tuple[Setting, 
 
     Raises whatever is wrong with the config or the data before anything is trained.
     """
-    meshes = make_meshes(config.mesh.to_dict())
+    meshes = make_meshes(config.mesh.to_dict(), rollout=config.rollout_mesh.to_dict())
     options = config.world.to_dict()
     pool = {key: options.pop(key) for key in ("workers", "step_timeout_s", "reset_timeout_s")}
     style = "chat" if "checkpoint" in config else "words"
@@ -73,6 +73,11 @@ def _cast(
     if "checkpoint" in config:
         progress("load checkpoints", 0, 0)
         return cast_checkpoints(config, world, meshes)
+    if config.pretrain.world:
+        options = {**config.world.to_dict(), **config.pretrain.world.to_dict(), "style": "words"}
+        for key in ("workers", "step_timeout_s", "reset_timeout_s"):
+            del options[key]
+        world = world_maker(options.pop("name"), options)()
     tokenizer = build_tokenizer(world.corpus(), world.phrases)
     model = ModelConfig.from_dict(config.model, vocab_size=tokenizer.get_vocab_size())
     params = warm_start(config, world, envs, tokenizer, model, sampler, progress)
@@ -146,9 +151,10 @@ def _reward_model(config: ConfigDict, world: World) -> RewardModel:
             )
         options = _tuples(config.judge, "temperature", "max_tokens", "rows", "length_buckets", "aggregation")
         return UnitTests(world, **options, estimator=config.feedback.estimator)
-    limits = ("temperature", "max_tokens", "rows", "branch_buckets", "length_buckets")
+    limits = ("temperature", "max_tokens", "rows", "branch_buckets", "length_buckets", "early")
     return StepJudge(
         JudgeConfig(**_tuples(config.judge, *limits)),
+        signal=config.feedback.judge_signal,
         lam=config.feedback.judge_lam,
         estimator=config.feedback.estimator,
         invalid=config.feedback.invalid,

@@ -26,7 +26,6 @@ from rlanything_jax.check import check
 from rlanything_jax.evaluation import evaluate
 from rlanything_jax.loop import Batch, Setting, State, iterate
 from rlanything_jax.parallel import hosts
-from rlanything_jax.parallel.mesh import AXES
 from rlanything_jax.parallel.preemption import EXIT_STATUS, Notice, Preempted, watch_for_sigterm
 from rlanything_jax.report import Display, read_run, write_report
 from rlanything_jax.report.record import Recorder, write_json
@@ -101,7 +100,8 @@ def claim(workdir: str, config: ConfigDict, *, overwrite: bool) -> None:
         path.exists() and metrics.exists() and metrics.stat().st_size
     ):  # a run that failed at once claims nothing
         found, wanted = (flatten_dict(values, sep=".") for values in (json.loads(path.read_text()), text))
-        keys = (found.keys() | wanted.keys()) - _MAY_CHANGE - {f"mesh.{axis}" for axis in AXES}
+        keys = (found.keys() | wanted.keys()) - _MAY_CHANGE
+        keys = {key for key in keys if key.split(".")[0] not in ("mesh", "rollout_mesh")}
         different = sorted(key for key in keys if found.get(key) != wanted.get(key))
         if different:
             if not overwrite:
@@ -141,7 +141,7 @@ def _advance(
         metrics |= measured
     timeless = {name: value for name, value in metrics.items() if not name.startswith("time/")}
     hosts.check_agreement("what an iteration gave", lambda: (timeless, state.tasks.to_json()))
-    for warning in theory.warnings_for(metrics):
+    for warning in theory.warnings_for(metrics) if config.votes_per_step else ():
         display.warn(warning)
     if recorder:
         recorder.trajectories(iteration, _rows(config, iteration, batch, evaluated))

@@ -27,7 +27,7 @@ from rlanything_jax.tasks import Task, TaskPool
 N = 4
 DIALOGUE = WordDialogue(build_tokenizer(["put a mug"], []))
 REWRITER = Speaker({}, ModelConfig(300, 8, 1, 1, 1, 8, 8), DIALOGUE)
-CRITIQUE = StepJudge(JudgeConfig(), 1.0, "centred", -2.0, "sequence", 2).critique
+CRITIQUE = StepJudge(JudgeConfig(), "outcome", 1.0, "centred", -2.0, "sequence", 2).critique
 EVENT = {
     "event",
     "iteration",
@@ -56,6 +56,7 @@ class Desk:
         self.pool = TaskPool(self.originals, seed=0, original_share=0.5, fingerprint=self.world.fingerprint)
         self.config = ConfigDict(
             {
+                "source": "critique",
                 "low": 0.25,
                 "high": 0.75,
                 "max_pending": 2,

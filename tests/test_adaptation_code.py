@@ -22,6 +22,7 @@ DIALOGUE = WordDialogue(build_tokenizer(["put a mug"], []))
 REWRITER = Speaker({}, ModelConfig(300, 8, 1, 1, 1, 8, 8), DIALOGUE)
 CONFIG = ConfigDict(
     {
+        "source": "critique",
         "low": 0.2,
         "high": 0.8,
         "max_pending": 2,

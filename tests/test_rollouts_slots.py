@@ -165,6 +165,34 @@ def test_what_is_sampled_depends_on_no_slot_group_or_worker(
     assert_same(together, alone)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_what_is_over_meanwhile_depends_on_no_worker(
+    speaker: Speaker, pools: dict[int, EnvironmentPool], groups: int
+) -> None:
+    """Who judges meanwhile does it in the same order every time; never after the last episode."""
+    of = tasks([4, 2], [4, 2, 2, 2], [4], [4, 2, 2], [4, 2])
+    config = dataclasses.replace(CONFIG, groups=groups)
+
+    def calls(workers: int) -> list[list[int]]:
+        seen: list[list[int]] = []
+        rollout(
+            speaker,
+            pools[workers],
+            EchoWorld(),
+            of,
+            1,
+            config,
+            seed=3,
+            meanwhile=lambda over: seen.append([t.request for t in over]),
+        )
+        return seen
+
+    seen = calls(0)
+    assert seen == calls(2)
+    assert seen[0] == [] and 2 <= len(seen[-1]) < 5
+    assert all(later[: len(before)] == before for before, later in zip(seen, seen[1:], strict=False))
+
+
 def test_the_cache_ends_an_action_on_its_last_slot(play) -> None:
     """Case 8: 8 + 4 + 8 + 4 tokens fill a cache of 24 to the last one, and no other turn begins."""
     played = play(tasks([8, 8, 8, 8]), 3, length_buckets=(16, 24))

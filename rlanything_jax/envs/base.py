@@ -20,7 +20,8 @@ class Observation:
 
     `score` is the environment's own progress measure, `won` whether the task is solved, and `done` whether
     the episode is over (won, lost or out of steps). `info` is for measurement and rendering only and is never
-    trained on: 'label' (+1 or -1: the ground truth of the last step), 'holding', 'error' (the episode was
+    read by a model: 'label' (+1 or -1: the ground truth of the last step), 'state' (names the state; equal for two
+    observations of a task exactly where the state is; without it their texts tell), 'holding', 'error' (the episode was
     lost to a fault of the environment, so its outcome means nothing), ...
     """
 
@@ -105,6 +106,14 @@ class World(Protocol):
 
     def teacher(self, noise: float) -> Teacher:
         """Returns who demonstrates the world to a model that has not been pretrained; a share `noise` of its play is random."""
+        ...
+
+
+class WorldOfListedEdits(World, Protocol):
+    """Of a world whose edits can be counted."""
+
+    def edits(self, task: Task) -> list[str]:
+        """Returns every edit of one change that can be written down for `task`, those included that `rewrite` refuses."""
         ...
 
 

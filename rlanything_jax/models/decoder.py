@@ -29,9 +29,7 @@ from rlanything_jax.parallel.layout import constrain
 
 Params = dict[str, Any]
 
-LONGEST_MASK = (
-    4096  # tokens of a row whose mask and scores are whole in memory; longer ones go block by block
-)
+SCORES_AT_ONCE = 2**26  # of a row, 256 MB; where there are more, attention goes block by block
 
 
 class RMSNorm(nn.Module):
@@ -153,8 +151,9 @@ def hidden(
     params: Params, config: ModelConfig, tokens: Array, positions: Array, mask: Array | Spans
 ) -> Array:
     """The last layer's output [B,S,D] for tokens and positions [B,S] under a mask [B,S,S] or spans, layers stacked."""
-    if isinstance(mask, Spans) and tokens.shape[1] <= LONGEST_MASK:
-        mask = mask.sees(jnp.arange(tokens.shape[1]))
+    length = tokens.shape[1]
+    if isinstance(mask, Spans) and scores_fit(config, length, length):
+        mask = mask.sees(jnp.arange(length))
 
     def layer(x: Array, weights: Params, mask: Array | Spans) -> Array:
         return constrain(_apply(weights, config, x, positions, mask), "rows", "positions", None)
@@ -184,11 +183,17 @@ def hidden(
     return x
 
 
-def layer_masks(config: ModelConfig, mask: Array, query: Array, key: Array) -> list[Array]:
-    """The mask of each layer, for unstacked layers: [...,T,S], of queries and keys at positions [...,T] and [...,S]."""
+def scores_fit(config: ModelConfig, queries: int, keys: int) -> bool:
+    """Whether mask and scores of a row are whole in memory. Other rows have no say: results do not depend on them."""
+    return config.heads * queries * keys <= SCORES_AT_ONCE
+
+
+def layer_masks(config: ModelConfig, mask: Array | Spans, query: Array, key: Array) -> list[Any]:
+    """The mask of each layer, [...,T,S] or spans, for unstacked layers; of queries and keys at positions [...,T] and [...,S]."""
     if not config.sliding_layers:
         return [mask] * config.layers
-    near = within(mask, query, key, config.sliding_window)
+    window = config.sliding_window
+    near = mask.within(query, window) if isinstance(mask, Spans) else within(mask, query, key, window)
     return [near if i in config.sliding_layers else mask for i in range(config.layers)]
 
 

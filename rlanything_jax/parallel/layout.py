@@ -199,8 +199,9 @@ def mesh_of(tree: Any) -> Mesh | None:
 
 @contextlib.contextmanager
 def on_mesh(mesh: Mesh | None) -> Iterator[Mesh | None]:
-    """Sets a mesh, so that `constrain` and `pin` mean it. One of a single device needs nothing said."""
-    with jax.set_mesh(mesh) if mesh is not None and mesh.size > 1 else contextlib.nullcontext():
+    """Sets a mesh, so that `constrain` and `pin` mean it. One of a single device needs nothing said, unless another is set."""
+    needed = mesh is not None and (mesh.size > 1 or not jax.sharding.get_mesh().empty)
+    with jax.set_mesh(mesh) if mesh is not None and needed else contextlib.nullcontext():
         yield mesh
 
 

@@ -1,8 +1,8 @@
-"""The two meshes of a run: one of all devices for training, one of each host's own devices for sampling.
+"""The meshes of a run: one over all hosts for training, and one of each host's own devices for sampling.
 
-Training and sampling alternate on the same devices. Samples of one host depend on nothing that another host does, so each
-host generates by itself, with whole weights in `layout.DECODE`, and no collective runs between two tokens but those of the
-`tensor` and `expert` axes.
+Training and sampling alternate on the same devices, or each has some of them to itself. Samples of one host depend on nothing
+that another host does, so each host generates by itself, with whole weights in `layout.DECODE`, and no collective runs between
+two tokens but those of the `tensor` and `expert` axes.
 """
 
 from __future__ import annotations
@@ -19,42 +19,66 @@ AXES = ("data", "fsdp", "tensor", "sequence", "expert")
 
 
 class Meshes(NamedTuple):
-    train: Mesh  # all devices of all hosts, axes AXES
-    rollout: Mesh  # the devices of every host in its order, axes data, tensor, expert
-    local: Mesh  # the part of `rollout` that is this host's
+    train: Mesh  # the devices that train, of all hosts, axes AXES
+    by_host: Mesh  # the same ones, host by host, axes data, tensor, expert: where weights come together for each host
+    here: Mesh  # this host's part of `by_host`
+    local: Mesh  # this host's devices that sample; `here`, where the same ones train
 
 
-def make_meshes(sizes: Mapping[str, int], devices: Sequence[jax.Device] | None = None) -> Meshes:
-    """The meshes of a config's `mesh` section.
+def make_meshes(
+    sizes: Mapping[str, int],
+    devices: Sequence[jax.Device] | None = None,
+    *,
+    rollout: Mapping[str, int] | None = None,
+) -> Meshes:
+    """The meshes of a config's `mesh` and `rollout_mesh` sections.
 
     Args:
-      sizes: of the axes; one of them may be -1, which takes what the others leave.
+      sizes: of the axes of training; one of them may be -1, which takes what the others leave.
       devices: of all hosts; by default all there are.
+      rollout: `devices`, how many of each host's devices (the last ones) sample and do not train, 0 for all of them in turns;
+        `tensor` and `expert`, how these split a model, 0 for as in training.
 
     Raises:
-      ValueError: an unknown axis, sizes that do not make up the devices, a model that one host cannot hold because its
-        tensor and expert axes are larger than a host.
+      ValueError: an unknown axis, sizes that do not make up the devices, a model that one host cannot hold because the
+        tensor and expert axes of sampling are larger than what a host samples with.
     """
     devices = list(jax.devices() if devices is None else devices)
-    shape = axis_sizes(sizes, len(devices))
-    train = jax.make_mesh(
-        tuple(shape.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices
-    )
-    model = shape["tensor"] * shape["expert"]
+    rollout = {"devices": 0, "tensor": 0, "expert": 0} | dict(rollout or {})
+    apart = rollout["devices"]
     hosts = sorted({device.process_index for device in devices})
-    here = [device for device in devices if device.process_index == jax.process_index()]
-    if len(here) % model:
+    of_host = {host: [d for d in devices if d.process_index == host] for host in hosts}
+    least = min(map(len, of_host.values()))
+    if not 0 <= apart < least:
         raise ValueError(
-            f"mesh.tensor={shape['tensor']} times mesh.expert={shape['expert']} must divide the {len(here)} devices of a "
-            "host, which samples with whole models"
+            f"config.rollout_mesh.devices={apart}: of the {least} devices of a host some must be left to train; 0 is for all "
+            "of them in turns"
         )
-    by_host = [device for host in hosts for device in devices if device.process_index == host]
+    training = {host: of[: len(of) - apart] for host, of in of_host.items()}
+    order = [device for device in devices if device in training[device.process_index]]
+    shape = axis_sizes(sizes, len(order))
+    train = jax.make_mesh(tuple(shape.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=order)
+    tensor, expert = (rollout[name] or shape[name] for name in ("tensor", "expert"))
+    this = jax.process_index()
+    sampling = of_host[this][-apart:] if apart else of_host[this]
+    if len(sampling) % (tensor * expert):
+        raise ValueError(
+            f"tensor={tensor} times expert={expert} must divide the {len(sampling)} devices with which a host samples, each "
+            "time with whole models: see config.rollout_mesh"
+        )
+    # On their way to devices that only sample, weights are split as far as a host's devices allow.
+    parts = (least - apart, 1) if apart else (tensor, expert)
 
-    def rollout(devices: list[jax.Device]) -> Mesh:
-        grid = np.array(devices).reshape(-1, shape["tensor"], shape["expert"])
-        return Mesh(grid, ("data", "tensor", "expert"), axis_types=(AxisType.Auto,) * 3)
+    def grid(devices: list[jax.Device], tensor: int, expert: int) -> Mesh:
+        array = np.array(devices).reshape(-1, tensor, expert)
+        return Mesh(array, ("data", "tensor", "expert"), axis_types=(AxisType.Auto,) * 3)
 
-    return Meshes(train, rollout(by_host), rollout(here))
+    return Meshes(
+        train,
+        grid([device for host in hosts for device in training[host]], *parts),
+        grid(training[this], *parts),
+        grid(sampling, tensor, expert),
+    )
 
 
 def axis_sizes(sizes: Mapping[str, int], devices: int) -> dict[str, int]:

@@ -11,11 +11,13 @@ import jax
 
 from rlanything_jax.planning import hlo
 from rlanything_jax.planning.chips import GIB, Topology, positions, ring_bandwidth
-from rlanything_jax.planning.programs import Program, Programs, per_chip
+from rlanything_jax.planning.programs import Program, Programs, per_chip, shares_chips
 from rlanything_jax.planning.traffic import Collective, collectives, hbm_bytes
 
 _ROWS = "a smaller config.trainer.tokens_per_batch"
 _TENSOR = "a larger config.mesh.tensor"
+_SPLIT = "a larger config.rollout_mesh.tensor"
+_SPREAD = ("params", "moments", "gradient", "base")
 # (part of a program's name, part of a group of memory, the settings that would help); the first that fits counts.
 _HELP = (
     (
@@ -25,11 +27,11 @@ _HELP = (
     ),
     ("", "params", f"more chips along config.mesh.fsdp, {_TENSOR}, or adapters (config.*.lora.rank)"),
     ("", "base", f"more chips along config.mesh.fsdp, or {_TENSOR}"),
-    ("", "weights", f"{_TENSOR} (of one host's chips), or chips with more memory"),
+    ("", "weights", f"{_SPLIT} (of one host's chips), or chips with more memory"),
     ("gradient", "temporaries", f"config.model.remat='full', {_ROWS}, or config.mesh.sequence"),
     ("log-probabilities", "temporaries", f"{_ROWS}, or config.mesh.sequence"),
-    ("policy", "temporaries", f"a smaller config.sampler.batch_buckets or turn_buckets, or {_TENSOR}"),
-    ("judge", "temporaries", f"a smaller config.judge.rows or branch_buckets, or {_TENSOR}"),
+    ("policy", "temporaries", f"a smaller config.sampler.batch_buckets or turn_buckets, or {_SPLIT}"),
+    ("judge", "temporaries", f"a smaller config.judge.rows or branch_buckets, or {_SPLIT}"),
     ("rewriter", "temporaries", "a smaller config.adapt.max_pending or length_buckets"),
     ("policy", "cache", "a smaller config.sampler.batch_buckets or length_buckets"),
     ("judge", "cache", "a smaller config.judge.rows or length_buckets"),
@@ -62,6 +64,11 @@ class Compiled:
         return sum(self.memory.values())
 
     @property
+    def spread(self) -> int:
+        """Of the total, what is spread over all chips that train, so that more of them hold less of it each."""
+        return sum(size for name, size in self.memory.items() if any(part in name for part in _SPREAD))
+
+    @property
     def fits(self) -> bool:
         return not self.refused and self.total <= self.limit
 
@@ -84,7 +91,9 @@ def compile_program(program: Program, programs: Programs, top: Topology) -> Comp
     """Compiles it; a lack of memory is a result, any other failure is raised."""
     began = time.monotonic()
     beside = {
-        name: per_chip(tree) for name, tree in programs.resident.items() if name not in program.arguments
+        name: per_chip(tree)
+        for name, tree in programs.resident.items()
+        if name not in program.arguments and shares_chips(tree, program.mesh)
     }
     beside |= {name: per_chip(tree) for name, tree in program.beside.items()}
     given = {name: per_chip(tree) for name, tree in program.arguments.items()}

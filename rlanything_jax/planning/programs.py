@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import LONGEST_MASK, Params, unstack
+from rlanything_jax.models.decoder import Params, scores_fit, unstack
 from rlanything_jax.models.lora import combine, init_adapters
 from rlanything_jax.models.quantize import quantize_params
 from rlanything_jax.models.sharding import abstract_params
@@ -30,6 +30,7 @@ from rlanything_jax.planning import counts
 from rlanything_jax.planning.counts import Work
 from rlanything_jax.planning.models import Cast
 from rlanything_jax.planning.sizes import Sizes
+from rlanything_jax.reward.judge import READ_AT_ONCE
 from rlanything_jax.roles import make_optimizer
 from rlanything_jax.sampler import Sampling, Sessions, decode, decode_branches, extend
 from rlanything_jax.trainer.batches import Batch
@@ -80,6 +81,12 @@ def per_chip(tree: Tree) -> int:
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
         for leaf in jax.tree.leaves(tree)
     )
+
+
+def shares_chips(tree: Tree, mesh: Mesh) -> bool:
+    """Whether a tree of placed shapes lies on devices of this mesh."""
+    leaves = jax.tree.leaves(tree)
+    return bool(leaves) and not set(mesh.devices.flat).isdisjoint(leaves[0].sharding.mesh.devices.flat)
 
 
 def build(config: ConfigDict, cast: Cast, sizes: Sizes, meshes: Meshes) -> Programs:
@@ -133,7 +140,7 @@ def _judging(
 ) -> list[Program]:
     rows, context = sizes.judge_rows, sizes.judge_context
     if config.reward == "verdicts":
-        reads = _read("judge reads", judge, model, local, rows, context, context)
+        reads = _read("judge reads", judge, model, local, rows, min(READ_AT_ONCE, context), context)
         return [reads, _branches("judge token", judge, model, local, sizes)]
     reads = _read("judge reads", judge, model, local, rows, context, context + sizes.vote)
     tests = rows * config.votes_per_step
@@ -196,7 +203,8 @@ def _training(
     )
     adapters = _elements_of_layer(state.params) if frozen else 0
     here = rows // shards
-    visits = counts.keys_visited(length) / BLOCK if length > LONGEST_MASK else 1.0
+    whole = scores_fit(model, length, length)
+    visits = 1.0 if whole else counts.keys_visited(model, length) / BLOCK
     shape = dict(mesh.shape)
     moments = f"{name}.moments"
     given = {part: tree for part, tree in kept.items() if part != moments} | {"batch": batch}
@@ -228,12 +236,12 @@ def _training(
         ),
     ]
     if config[name].updates > 1:
-        whole = combine(frozen, state.params)
+        everything = combine(frozen, state.params)
         temperature = _shape((), jnp.float32)
         programs.append(
             Program(
                 f"{name} log-probabilities",
-                lowered(token_logprobs, whole, model, batch, temperature),
+                lowered(token_logprobs, everything, model, batch, temperature),
                 mesh,
                 counts.forward(model, shape, here, length),
                 given,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,21 @@ class Plan:
     @property
     def fits(self) -> bool:
         return all(program.fits for program in self.programs)
+
+    @property
+    def least_chips(self) -> int | None:
+        """Chips below which states would not fit beside what each chip has anyway, in whole hosts; None where nothing helps.
+
+        By proportion: a chip keeps the same rows, and a host the same models to sample with.
+        """
+        chips, host = len(self.top.devices), len(self.top.devices) // self.top.hosts
+        needed = 1.0
+        for program in self.programs:
+            room = program.limit - (program.total - program.spread)
+            if room <= 0:
+                return None
+            needed = max(needed, chips * program.spread / room)
+        return math.ceil(needed / host) * host
 
     def phases(self) -> dict[str, float]:
         """Seconds of an iteration by phase."""
@@ -91,8 +107,13 @@ def _plan(plan: Plan) -> list[str]:
         if not program.fits:
             group, setting = program.blame()
             lines.append(f"      does not fit: {_groups(program)}. Most is {group}; {setting} would help.")
+    least = plan.least_chips
     if not plan.fits:
-        return [*lines, "", "  It does not fit."]
+        return [
+            *lines,
+            "",
+            "  It does not fit" + ("." if least is None else f": it needs about {least} chips."),
+        ]
     seconds = ", ".join(f"{phase} {s:.0f} s" for phase, s in plan.phases().items())
     counts = ", ".join(f"{n / 1e6:.1f} M {name}" for name, n in plan.tokens.items() if n)
     return [
@@ -100,7 +121,7 @@ def _plan(plan: Plan) -> list[str]:
         "",
         f"  It fits. An iteration takes {plan.seconds:.0f} s ({seconds}) and {plan.chip_hours:.1f} chip-hours; tokens: {counts}.",
         f"  {plan.iterations} iterations take {plan.seconds * plan.iterations / 3600:.1f} hours and "
-        f"{plan.chip_hours * plan.iterations:.0f} chip-hours.",
+        f"{plan.chip_hours * plan.iterations:.0f} chip-hours. By memory about {least} chips of this kind would do.",
     ]
 
 
@@ -180,6 +201,7 @@ def rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
                 "chips": len(plan.top.devices),
                 "mesh": dict(plan.mesh),
                 "fits": plan.fits,
+                "least_chips": plan.least_chips,
                 "phases_s": plan.phases(),
                 "iteration_s": plan.seconds,
                 "chip_hours": plan.chip_hours * plan.iterations,

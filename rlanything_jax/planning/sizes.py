@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from rlanything_jax.models.config import ModelConfig
+from rlanything_jax.reward.judge import READ_AT_ONCE
 from rlanything_jax.rollouts import SamplerConfig, group_rows
 from rlanything_jax.sampler import bucket
 
@@ -69,6 +70,9 @@ def sizes(config: ConfigDict, policy: ModelConfig, hosts: int) -> Sizes:
     rows = bucket(flying, sampler.batch_buckets)
     context = sampler.length_buckets[-1]
     verdicts = config.reward == "verdicts"
+    lengths, vote = config.trainer.length_buckets, QUESTION + config.judge.max_tokens
+    # Of a tree that is longer than the longest row, each part is as long as that.
+    tree = context + vote * config.votes_per_step * (config.world.max_steps if verdicts else 1)
     return Sizes(
         hosts=hosts,
         tasks=tasks,
@@ -86,8 +90,8 @@ def sizes(config: ConfigDict, policy: ModelConfig, hosts: int) -> Sizes:
         else 0,
         question=QUESTION if verdicts else 0,
         vote=config.judge.max_tokens,
-        policy_row=bucket(context, config.trainer.length_buckets),
-        judge_row=bucket(context + QUESTION + config.judge.max_tokens, config.trainer.length_buckets),
+        policy_row=bucket(context, lengths),
+        judge_row=bucket(max(min(tree, lengths[-1]), context + vote), lengths),
         rewrite_context=config.adapt.length_buckets[-1],
     )
 
@@ -109,7 +113,8 @@ def runs(
     }
     judged = size.episodes if config.reward == "verdicts" else size.episodes // n  # or tasks, which get tests
     groups = -(-judged // size.judge_rows)
-    times |= {"judge reads": ("judging", groups), "judge token": ("judging", groups * assumes.vote)}
+    pieces = -(-size.judge_context // READ_AT_ONCE) if config.reward == "verdicts" else 1
+    times |= {"judge reads": ("judging", groups * pieces), "judge token": ("judging", groups * assumes.vote)}
     if config.train_policy:
         tokens = size.tasks * n * assumes.episode
         times |= _training(config, "policy", tokens, rows * size.policy_row)

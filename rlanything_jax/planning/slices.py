@@ -28,7 +28,7 @@ def plan(
     Raises ValueError for a slice, a mesh or a checkpoint that there is not, ImportError without libtpu.
     """
     top, models = topology(slice_name), cast(config)
-    meshes = make_meshes(config.mesh.to_dict(), top.devices)
+    meshes = make_meshes(config.mesh.to_dict(), top.devices, rollout=config.rollout_mesh.to_dict())
     size = sizes.sizes(config, models.policy, top.hosts)
     programs = build(config, models, size, meshes)
     rows = {program.name.split()[0]: program.batch for program in programs.programs if program.batch}

@@ -128,8 +128,10 @@ def _cached(path: Path, make: Callable[[], Params]) -> Params:
 def _fingerprint(config: ConfigDict, tokenizer: Tokenizer, stage: str) -> str:
     """A hash of everything that a stage depends on, the package's own code included."""
     others = tuple(f"{name}_" for name in ("judge", "rewriter") if name != stage)
-    options = {k: v for k, v in config.pretrain.items() if k != "cache" and not k.startswith(others)}
+    apart = ("cache", "world")
+    options = {k: v for k, v in config.pretrain.items() if k not in apart and not k.startswith(others)}
     relevant = {name: config[name].to_dict() for name in ("model", "world", "sampler")}
+    relevant["world"] |= config.pretrain.world.to_dict()
     digest = hashlib.sha256(tokenizer.to_str().encode())
     digest.update(json.dumps([options, relevant, config.reward, config.seed], sort_keys=True).encode())
     package = Path(rlanything_jax.__file__).parent

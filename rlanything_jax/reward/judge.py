@@ -37,6 +37,7 @@ class JudgeConfig:
     rows: int = 16  # trajectories read together
     branch_buckets: tuple[int, ...] = (32, 64, 128)  # votes of one trajectory
     length_buckets: tuple[int, ...] = (256, 512)  # tokens of one trajectory
+    early: bool = False  # episodes that are over are judged while others play
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,25 +61,25 @@ def judge(
     config: JudgeConfig,
     *,
     seed: int,
-    first: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[list[list[Vote]]]:
     """m votes on every step of every trajectory: [trajectory][step][m].
 
     Args:
       speaker: the judge.
-      seed, first: name the random streams: `first` is the number of the first trajectory, and how they are grouped does
-        not matter.
+      seed: with the trajectory's request it names the random streams: which trajectories are judged together does not matter.
 
     Raises:
       ValueError: a trajectory that is longer than `config.length_buckets` as the judge reads it.
     """
+    if not m:  # nothing reads them
+        return [[[] for _ in trajectory.steps] for trajectory in trajectories]
     votes: list[list[list[Vote]]] = [[] for _ in trajectories]
     transcripts = [trajectory.transcript(speaker.dialogue) for trajectory in trajectories]
     order = sorted(range(len(transcripts)), key=lambda i: len(transcripts[i].tokens))
     for at in range(0, len(order), config.rows):
         group = order[at : at + config.rows]
-        requests = [(first + i) << _VOTE_BITS for i in group]
+        requests = [trajectories[i].request << _VOTE_BITS for i in group]
         judged = _judge_group(speaker, [transcripts[i] for i in group], m, config, seed, requests)
         for i, result in zip(group, judged, strict=True):
             votes[i] = result

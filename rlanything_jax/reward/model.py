@@ -21,6 +21,11 @@ Cast = list[list[list[Vote]]]  # the votes on a list of trajectories, [trajector
 
 
 class RewardModel(Protocol):
+    @property
+    def early(self) -> int:
+        """Episodes that it judges together as soon as they are over, while others play; 0: all of them at the end."""
+        ...
+
     def votes(
         self,
         speaker: Speaker,
@@ -28,10 +33,9 @@ class RewardModel(Protocol):
         m: int,
         *,
         seed: int,
-        first: int,
-        progress: Callable[[int, int], None],
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Cast:
-        """m votes on every step of every trajectory; `first` is the number of the first one among those of all hosts."""
+        """m votes on every step of every trajectory; seed and the trajectories' requests name the random streams."""
         ...
 
     def advantage(self, arrays: Votes, outcome: np.ndarray) -> np.ndarray:

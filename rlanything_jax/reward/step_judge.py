@@ -14,6 +14,7 @@ from rlanything_jax.reward.judge import JudgeConfig, judge
 from rlanything_jax.reward.measure import judge_metrics
 from rlanything_jax.reward.model import Cast
 from rlanything_jax.rollouts import Trajectory
+from rlanything_jax.signals import judge_signal
 from rlanything_jax.tasks.critique import summarise
 from rlanything_jax.tasks.task import Task
 from rlanything_jax.trainer.batches import TrainSequence
@@ -24,17 +25,23 @@ from rlanything_jax.trainer.experience import judge_sequence
 class StepJudge:
     """See `RewardModel`.
 
+    signal: what the votes should agree with, see `signals.judge_signal`.
     lam, estimator, invalid: of `feedback`, for the judge's own reward. Deviation: `lam` need not be the policy's. From 2 on it
       is a gate: a step whose majority contradicts the outcome teaches the opposite of the outcome, or nothing.
     trajectories: most episodes that it is trained on in an iteration, half of them successes.
     """
 
     judging: JudgeConfig
+    signal: str
     lam: float
     estimator: str
     invalid: float
     aggregation: str
     trajectories: int
+
+    @property
+    def early(self) -> int:
+        return self.judging.rows if self.judging.early else 0
 
     def votes(
         self,
@@ -43,14 +50,14 @@ class StepJudge:
         m: int,
         *,
         seed: int,
-        first: int = 0,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Cast:
-        return judge(speaker, trajectories, m, self.judging, seed=seed, first=first, progress=progress)
+        return judge(speaker, trajectories, m, self.judging, seed=seed, progress=progress)
 
     def advantage(self, arrays: Votes, outcome: np.ndarray) -> np.ndarray:
-        """Of the consistency of each vote with the integrated reward, in which the votes weigh `lam`."""
-        reward = feedback.integrated_reward(outcome, arrays.scores, arrays.step_mask, lam=self.lam)
+        """Of the consistency of each vote with the signal and the other votes of its step, which weigh `lam`."""
+        signal = judge_signal(outcome, arrays.state, arrays.step_mask, kind=self.signal)
+        reward = feedback.integrated_reward(signal, arrays.scores, arrays.step_mask, lam=self.lam)
         consistency = feedback.consistency_reward(reward, arrays.scores, invalid=self.invalid)
         return np.asarray(feedback.judge_advantage(consistency, arrays.step_mask, estimator=self.estimator))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -67,6 +67,7 @@ class UnitTests:
     rows: int
     aggregation: str
     estimator: str
+    early: ClassVar[int] = 0  # a test runs on all programs of its task
 
     def votes(
         self,
@@ -75,7 +76,6 @@ class UnitTests:
         m: int,
         *,
         seed: int,
-        first: int = 0,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Cast:
         """Every trajectory of a task gets the same m tests.
@@ -83,9 +83,8 @@ class UnitTests:
         Raises ValueError for a task that does not fit the longest of the length buckets.
         """
         groups = list(_by_task(trajectories))
-        before = (
-            first // len(groups[0][1]) if groups else 0
-        )  # tasks of other hosts, with as many rollouts each
+        # Tasks of other hosts come before, with as many rollouts each.
+        before = groups[0][1][0].request // len(groups[0][1]) if groups else 0
         written = self.write(speaker, [task for task, _ in groups], m, seed=seed, first_request=before * m)
         votes: Cast = []
         for done, ((task, group), tests) in enumerate(zip(groups, written, strict=True)):

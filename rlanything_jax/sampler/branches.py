@@ -9,6 +9,7 @@ trajectory.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,19 @@ from jax import Array
 
 from rlanything_jax.models.attention import attend_part, merge_parts
 from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import Params, block_finish, block_qkv, embed, layer_masks, unembed
+from rlanything_jax.models.decoder import (
+    Params,
+    block_finish,
+    block_qkv,
+    embed,
+    layer_masks,
+    scores_fit,
+    unembed,
+)
 from rlanything_jax.sampler.draw import Sampling
 from rlanything_jax.sampler.session import Sampled, Sessions, no_samples, record
+
+QUESTION_AT_ONCE = 8  # tokens, where the scores of the whole question would not fit
 
 
 @functools.partial(jax.jit, static_argnames=("config", "chunk"))
@@ -86,7 +97,7 @@ def decode_branches(
         return step + 1, keys, values, token, done, out
 
     zero = jnp.zeros((), jnp.int32)
-    keys, values, x = read(keys, values, jnp.broadcast_to(question, (b * r, n_question)), zero)
+    keys, values, x = _read_question(read, keys, values, question, r * trunk.capacity, config)
     token, done, out = record(
         unembed(params, config, x),
         zero,
@@ -98,3 +109,31 @@ def decode_branches(
     )
     carry = (zero + 1, keys, values, token, done, out)
     return jax.lax.while_loop(lambda c: ~jnp.all(c[4]), body, carry)[-1]
+
+
+def _read_question(
+    read: Callable[..., tuple[list[Array], list[Array], Array]],
+    keys: list[Array],
+    values: list[Array],
+    question: Array,
+    seen: int,
+    config: ModelConfig,
+) -> tuple[list[Array], list[Array], Array]:
+    """Reads the question [Q] into every branch, whole or in pieces; `seen`: keys of a trunk times its branches."""
+    n, rows = question.shape[0], keys[0].shape[0]
+
+    def piece(keys: list[Array], values: list[Array], start: Array, size: int) -> tuple:
+        tokens = jax.lax.dynamic_slice_in_dim(question, start, size)
+        return read(keys, values, jnp.broadcast_to(tokens, (rows, size)), start)
+
+    if n <= QUESTION_AT_ONCE or scores_fit(config, n, seen):
+        return piece(keys, values, jnp.zeros((), jnp.int32), n)
+    # The last piece is as long as the others, and so reads some tokens again.
+    last = n - QUESTION_AT_ONCE
+
+    def body(i: Array, carry: tuple) -> tuple:
+        keys, values, _ = carry
+        return piece(keys, values, jnp.minimum(i * QUESTION_AT_ONCE, last), QUESTION_AT_ONCE)
+
+    x = jnp.zeros((rows, config.embed_dim), config.jax_dtype)
+    return jax.lax.fori_loop(0, -(-n // QUESTION_AT_ONCE), body, (keys, values, x))

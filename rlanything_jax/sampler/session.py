@@ -21,7 +21,16 @@ from jax import Array
 
 from rlanything_jax.models.attention import attend
 from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import Params, block_finish, block_qkv, embed, layer_masks, unembed
+from rlanything_jax.models.decoder import (
+    Params,
+    block_finish,
+    block_qkv,
+    embed,
+    layer_masks,
+    scores_fit,
+    unembed,
+)
+from rlanything_jax.models.spans import Spans
 from rlanything_jax.parallel.layout import DECODE, constrain
 from rlanything_jax.sampler.draw import Sampling, draw
 
@@ -244,7 +253,11 @@ def _read(
     # Padding and idle rows write out of range, where `drop` discards them.
     slot = jnp.where(offset < count[:, None], positions, sessions.capacity)
     cached = jnp.arange(sessions.capacity)  # positions of the cache
-    masks = layer_masks(config, cached <= positions[:, :, None], positions, cached)
+    mask: Array | Spans = cached <= positions[:, :, None]
+    if not scores_fit(config, t, sessions.capacity):
+        nothing = jnp.zeros_like(positions)
+        mask = Spans(nothing, nothing, nothing, positions)
+    masks = layer_masks(config, mask, positions, cached)
     batch, heads = jnp.arange(b)[:, None, None], jnp.arange(config.kv_heads)[None, :, None]
     x = embed(params, config, tokens)
     keys, values = [], []

@@ -110,16 +110,21 @@ class TaskPool:
         """Returns the fingerprints of all tasks, pending ones included: what a rewrite must not equal."""
         return frozenset(self._fingerprint_of(task) for task in self._all())
 
-    def sample(self, iteration: int, k: int) -> list[Task]:
+    def sample(
+        self, iteration: int, k: int, weigh: Callable[[Sequence[Task]], np.ndarray] | None = None
+    ) -> list[Task]:
         """Draws the k tasks of an iteration: the same for the same seed, iteration and pool.
 
         `original_share` of them are originals, the rest accepted rewrites as far as there are enough of
-        these. No task comes twice unless k exceeds the number of tasks.
+        these. Among each they are drawn in proportion to what `weigh` gives them, uniformly without it; those
+        of weight 0 only once there are no others. No task comes twice unless k exceeds the number of tasks.
         """
         rng = np.random.default_rng((self._seed, iteration))
         wanted = max(k - round(self._original_share * k), k - len(self._originals))
         rewrites = min(wanted, len(self._accepted))
-        return _draw(rng, self.originals(), k - rewrites) + _draw(rng, self.accepted(), rewrites)
+        return _draw(rng, self.originals(), k - rewrites, weigh) + _draw(
+            rng, self.accepted(), rewrites, weigh
+        )
 
     def record(self, task_id: str, *, iteration: int, wins: int, rollouts: int) -> None:
         """Adds an iteration's rollouts of one task to its statistics."""
@@ -315,9 +320,22 @@ def _event(
     }
 
 
-def _draw(rng: np.random.Generator, tasks: Sequence[Task], k: int) -> list[Task]:
+def _draw(
+    rng: np.random.Generator,
+    tasks: Sequence[Task],
+    k: int,
+    weigh: Callable[[Sequence[Task]], np.ndarray] | None,
+) -> list[Task]:
     """k tasks without replacement, starting over as often as k needs it."""
     drawn: list[Task] = []
+    weights = None if weigh is None or not k else np.asarray(weigh(tasks))
     while len(drawn) < k:
-        drawn += [tasks[i] for i in rng.permutation(len(tasks))[: k - len(drawn)]]
+        order = rng.permutation(len(tasks)) if weights is None else _weighted_order(rng, weights)
+        drawn += [tasks[i] for i in order[: k - len(drawn)]]
     return drawn
+
+
+def _weighted_order(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
+    """One after the other in proportion to the weights of those that are left (Efraimidis and Spirakis 2006)."""
+    waits = rng.exponential(size=len(weights)) / np.where(weights > 0, weights, 1.0)
+    return np.lexsort((waits, weights <= 0))

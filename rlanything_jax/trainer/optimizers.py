@@ -25,6 +25,7 @@ def optimizer(
     clip: float = 1.0,
     moments: str = "float32",
     master_weights: bool = False,
+    gain_rate: float = 1.0,
 ) -> optax.GradientTransformation:
     """AdamW behind a clip of the global norm, for gradients in float32.
 
@@ -34,6 +35,9 @@ def optimizer(
       clip: largest norm of the gradient.
       moments: dtype in which the two moments are stored, one of `MOMENTS`.
       master_weights: keep a float32 copy of the parameters, which takes the updates; parameters follow, rounded.
+      gain_rate: of the norms' gains, relative to `learning_rate`. AdamW moves every entry by about the learning rate; that of
+        a matrix is of the size D^-1/2 and a gain is 1, so that at 1 the gains, and with the last one the entropy of what
+        is sampled, move sqrt(D) times more slowly than all else.
 
     Bytes a parameter, itself included: 12 in float32; 14 in bfloat16 with master weights, 10 with moments in
     bfloat16 as well.
@@ -44,10 +48,17 @@ def optimizer(
     if moments not in MOMENTS:
         raise ValueError(f"moments={moments!r} is unknown; choose from {MOMENTS}")
     tx = optax.adamw(learning_rate, b1=betas[0], b2=betas[1], weight_decay=weight_decay)
+    if gain_rate != 1:
+        tx = optax.chain(tx, optax.masked(optax.scale(gain_rate), gains))
     if moments == "bfloat16":
         tx = _stored_in_bfloat16(tx)
     tx = _with_master(tx) if master_weights else _float32_only(tx)
     return optax.chain(optax.clip_by_global_norm(clip), tx)
+
+
+def gains(params: Any) -> Any:
+    """Which leaves are gains of norms."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: "norm" in jax.tree_util.keystr(path), params)
 
 
 def muon(learning_rate: optax.Schedule, *, clip: float = 1.0) -> optax.GradientTransformation:

@@ -44,8 +44,7 @@ from rlanything_jax.trainer.batches import Batch, TrainSequence, normalise, pack
 
 Metrics = dict[str, Array]
 
-LOGITS_AT_ONCE = 2**24  # of a device, 64 MB
-POSITIONS_AT_ONCE = 16  # of each row at least, so that the products stay large
+LOGITS_AT_ONCE = 2**24  # of a device, 64 MB; more where the model is large, see `positions_at_once`
 TABLES = ("embed", "head")
 
 
@@ -106,8 +105,8 @@ def supervised_loss(logp: Array, batch: Batch, objective: Objective) -> tuple[Ar
 def token_logprobs(params: Params, config: ModelConfig, batch: Batch, temperature: Array | float) -> Array:
     """Log-probability of every token given those it sees before it, [R,S] float32; 0 for the first column.
 
-    Where the logits of all positions would be more than `LOGITS_AT_ONCE`, they are computed some positions at a
-    time, and once more for the gradient.
+    Where the logits of all positions would be too many, they are computed some positions at a time, and once more
+    for the gradient.
     """
     tokens, position = jnp.asarray(batch.tokens), jnp.asarray(batch.position)
     x = hidden(params, config, tokens, position, spans(batch))
@@ -138,7 +137,7 @@ def _next_logprobs(
         def logprobs(x: Array, targets: Array) -> Array:
             return _log_softmax_at(unembed(head, config, x) / temperature, targets, axis)
 
-        size = max(POSITIONS_AT_ONCE, LOGITS_AT_ONCE // (x.shape[0] * table.shape[0]))
+        size = positions_at_once(x.shape[0], table.shape[0], config)
         return _map_positions(logprobs, size, x, targets)
 
     mesh = auto_mesh()
@@ -162,6 +161,15 @@ def _next_logprobs(
 
     targets = jnp.roll(tokens, -1, axis=1)  # as many as positions, which may be split as well
     return spread(x, targets, norm, table, jnp.asarray(temperature, jnp.float32))[:, :-1]
+
+
+def positions_at_once(rows: int, vocab: int, config: ModelConfig) -> int:
+    """Positions of each of a device's rows whose logits over its part of the vocabulary are there at once.
+
+    Each piece reads the table and adds to the table's gradient, which is as much as some D / 2 tokens' logits are: with less
+    than a quarter of D tokens a large model would spend its time on the table.
+    """
+    return max(1, max(LOGITS_AT_ONCE // vocab, config.embed_dim // 4) // rows)
 
 
 def _log_softmax_at(logits: Array, targets: Array, axis: str | None) -> Array:

@@ -143,7 +143,7 @@ def test_a_decoder_reads_long_rows_block_by_block(monkeypatch: pytest.MonkeyPatc
         return x, gradient
 
     x, gradient = compute(config)
-    monkeypatch.setattr(decoder, "LONGEST_MASK", 0)
+    monkeypatch.setattr(decoder, "SCORES_AT_ONCE", 0)
     blocks, of_blocks = compute(dataclasses.replace(config, remat="none"))
     np.testing.assert_allclose(blocks, x, rtol=1e-4, atol=1e-5)
     for a, b in zip(jax.tree.leaves(of_blocks), jax.tree.leaves(gradient), strict=True):

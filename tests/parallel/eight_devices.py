@@ -18,7 +18,7 @@ from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import Params, init, unstack
 from rlanything_jax.models.spans import attend_spans
 from rlanything_jax.parallel.layout import DECODE, assert_shardings, on_mesh, place, place_rows, shardings
-from rlanything_jax.parallel.mesh import make_meshes
+from rlanything_jax.parallel.mesh import Meshes, make_meshes
 from rlanything_jax.roles import decode_params
 from rlanything_jax.sampler import Sampling, decode, decode_branches, extend, new_sessions, select
 from rlanything_jax.trainer.batches import Batch, Piece, TrainSequence, attention_mask, normalise, pack, spans
@@ -175,4 +175,31 @@ def sampled_tokens() -> None:
         tell("samples", sizes, logprobs=gap)
 
 
-{"train": train_steps, "long rows": long_rows, "sample": sampled_tokens}[sys.argv[1]]()
+def two_meshes() -> None:
+    """Sampled, trained, and sampled with what was learned: on four devices in turns, and on four beside four others."""
+
+    def iteration(devices: list[jax.Device], apart: int) -> tuple[Meshes, tuple[np.ndarray, ...], Params]:
+        rollout = {"devices": apart, "tensor": 2}
+        meshes = make_meshes({"data": 2, "fsdp": 2}, devices, rollout=rollout)
+        params = random_params()
+        before = place(params, shardings(params, meshes.train))
+        first = sample(decode_params(before, MODEL, meshes), meshes.local)
+        _, _, after = step(meshes.train, params, batches(4)["policy"])
+        second = sample(decode_params(after, MODEL, meshes), meshes.local)
+        return meshes, (*first, *second), after
+
+    devices = jax.devices()
+    together, tokens, params = iteration(devices[:4], 0)
+    apart, same_tokens, same_params = iteration(devices, 4)
+    assert (
+        together.train == apart.train
+        and together.local.devices.tolist() == apart.train.devices.reshape(2, 2, 1).tolist()
+    )
+    assert set(apart.local.devices.flat) == set(devices[4:]) and apart.local.shape == together.local.shape
+    for a, b in zip((*tokens, params), (*same_tokens, same_params), strict=True):
+        jax.tree.map(np.testing.assert_array_equal, a, b)
+    tell("two meshes", dict(apart.local.shape), params=difference(same_params, params))
+
+
+modes = {"train": train_steps, "long rows": long_rows, "sample": sampled_tokens, "two meshes": two_meshes}
+modes[sys.argv[1]]()

@@ -6,7 +6,9 @@ from collections.abc import Callable
 import pytest
 
 
-@pytest.mark.parametrize(("what", "comparisons"), [("train", 8), ("long rows", 2), ("sample", 2)])
+@pytest.mark.parametrize(
+    ("what", "comparisons"), [("train", 8), ("long rows", 2), ("sample", 2), ("two meshes", 1)]
+)
 def test_eight_devices_equal_one(on_eight_devices: Callable[..., str], what: str, comparisons: int) -> None:
     rows = [json.loads(line) for line in on_eight_devices("eight_devices.py", what).splitlines()]
     assert len(rows) == comparisons

@@ -33,4 +33,18 @@ def test_an_axis_that_does_not_exist_is_named() -> None:
 def test_a_laptop_has_a_mesh_of_one_device() -> None:
     meshes = make_meshes(sizes(data=-1), jax.devices()[:1])
     assert meshes.train.axis_names == AXES and meshes.train.size == 1
-    assert meshes.rollout == meshes.local and meshes.local.shape == {"data": 1, "tensor": 1, "expert": 1}
+    assert meshes.by_host == meshes.here == meshes.local and meshes.local.shape == {
+        "data": 1,
+        "tensor": 1,
+        "expert": 1,
+    }
+
+
+def test_some_device_of_a_host_must_train() -> None:
+    with pytest.raises(ValueError, match=r"config\.rollout_mesh\.devices=1: of the 1 devices"):
+        make_meshes(sizes(data=-1), jax.devices()[:1], rollout={"devices": 1})
+
+
+def test_sampling_splits_a_model_as_its_devices_allow() -> None:
+    with pytest.raises(ValueError, match=r"tensor=2 times expert=1 must divide the 1 devices"):
+        make_meshes(sizes(data=-1), jax.devices()[:1], rollout={"tensor": 2})

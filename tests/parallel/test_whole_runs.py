@@ -58,6 +58,13 @@ def one_host(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workdir
 
 
+def test_devices_that_only_sample_change_nothing(one_host: Path, start: Start, tmp_path: Path) -> None:
+    """Of eight devices four train and four sample; weights go from one mesh to the other in memory."""
+    flags = ("--config.iterations=3", "--config.mesh.fsdp=2", "--config.rollout_mesh.devices=4")
+    finish(start(f"--workdir={tmp_path}", *flags, script=SCRIPT, XLA_FLAGS=devices(8)))
+    assert_same_run(tmp_path, one_host)
+
+
 def start_two(start: Start, workdir: Path, stop: str = "never 0") -> list[subprocess.Popen]:
     """Two processes of four devices; the second one stops."""
     with socket.socket() as free:

@@ -13,7 +13,7 @@ hosts.initialize(sys.argv[1], 2, int(sys.argv[2]))
 here = jax.process_index()
 meshes = make_meshes({"fsdp": -1, "tensor": 2})
 assert meshes.train.size == 8 and dict(meshes.local.shape) == {"data": 2, "tensor": 2, "expert": 1}
-assert meshes.local.devices.tolist() == meshes.rollout.devices[2 * here : 2 * here + 2].tolist()
+assert meshes.local.devices.tolist() == meshes.by_host.devices[2 * here : 2 * here + 2].tolist()
 
 known = {"a tokenizer": lambda text: text}  # which no pickle holds
 
@@ -54,7 +54,7 @@ kernel = np.arange(2 * 16 * 8, dtype=np.float32).reshape(2, 16, 8)
 tree = {"layers": {"wq": {"kernel": kernel}}}
 trained = place(tree, shardings(tree, meshes.train))
 assert not trained["layers"]["wq"]["kernel"].is_fully_addressable
-mine = this_host(place(trained, shardings(tree, meshes.rollout, DECODE)), meshes.local)["layers"]["wq"][
+mine = this_host(place(trained, shardings(tree, meshes.by_host, DECODE)), meshes.local)["layers"]["wq"][
     "kernel"
 ]
 assert mine.is_fully_addressable and mine.sharding.mesh == meshes.local

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import LONGEST_MASK
+from rlanything_jax.models.decoder import scores_fit
 from rlanything_jax.models.sharding import abstract_params
 from rlanything_jax.models.spans import BLOCK
 from rlanything_jax.planning import counts
@@ -73,8 +73,8 @@ def test_a_token_meets_its_experts_and_a_chip_holds_all_that_it_has() -> None:
 
 
 def test_long_rows_visit_half_the_blocks_and_short_ones_all_keys() -> None:
-    assert counts.keys_visited(LONGEST_MASK) == LONGEST_MASK
-    assert counts.keys_visited(16 * BLOCK) == BLOCK * 17 / 2
+    assert scores_fit(MODEL, LENGTH, LENGTH) and counts.keys_visited(MODEL, LENGTH) == LENGTH
+    assert counts.keys_visited(MODEL, 16 * BLOCK) == BLOCK * 17 / 2
 
 
 def test_a_decoded_token_reads_weights_and_cache() -> None:

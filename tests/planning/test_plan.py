@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,7 +131,7 @@ def test_an_iteration_counts_what_the_config_says(read_config: Callable[[Path], 
     config.checkpoint = {"policy": "qwen2.5-7b", "judge": "qwen2.5-14b", "rewriter": "qwen3-4b"}
     size = sizes.sizes(config, cast(config).policy, hosts=16)
     assert (size.tasks, size.episodes, size.rows, size.context, size.branches) == (32, 16, 32, 20480, 120)
-    assert (size.policy_row, size.judge_row) == (24576, 24576)
+    assert (size.policy_row, size.judge_row) == (24576, 32768)  # of a tree that is cut
     assumes = sizes.assumed(config, 10_000, 4_000, 300)
     counted = sizes.tokens(config, size, assumes)
     assert counted["played"] == 256 * 10_000
@@ -153,7 +154,7 @@ def _compiled(memory: dict[str, int], name: str = "policy gradient") -> Compiled
         ("policy gradient", "policy.moments", "config.*.moments"),
         ("policy gradient", "temporaries", "tokens_per_batch"),
         ("policy token", "cache", "config.sampler.batch_buckets"),
-        ("judge token", "weights", "config.mesh.tensor"),
+        ("judge token", "weights", "config.rollout_mesh.tensor"),
     ],
 )
 def test_the_largest_group_is_blamed_and_a_setting_named(name: str, group: str, setting: str) -> None:
@@ -178,3 +179,19 @@ def test_a_mesh_on_the_command_line_replaces_that_of_the_config(tiny: ConfigDict
     for wrong, reason in ((["rows:4"], "no axes"), (["fsdp"], "give axes and sizes")):
         with pytest.raises(ValueError, match=reason):
             with_mesh(tiny, wrong)
+
+
+def _plan(*programs: Compiled) -> report.Plan:
+    """On 8 chips of two hosts."""
+    devices = [types.SimpleNamespace(process_index=i // 4) for i in range(8)]
+    top = chips.Topology("v5e:2x4", chips.CHIPS["v5e"], (2, 4), devices)
+    return report.Plan(top, {"fsdp": 8}, list(programs), {}, {}, 1)
+
+
+def test_the_least_number_of_chips_follows_from_what_is_spread_over_them() -> None:
+    """4 of 10 bytes a chip are states, 32 in all: with 2 taken otherwise they need 32 / 8 = 4 chips, with 5 taken 6.4."""
+    small = _compiled({"policy.params": 3, "policy.moments": 1, "temporaries": 2})
+    assert _plan(small).least_chips == 4
+    large = _compiled({"policy.params": 3, "policy.moments": 1, "cache": 5}, "policy token")
+    assert _plan(small, large).least_chips == 8  # whole hosts
+    assert _plan(small, _compiled({"policy.params": 1, "cache": 10}, "policy token")).least_chips is None

@@ -49,6 +49,20 @@ def test_an_episode_that_the_environment_lost_is_masked() -> None:
     assert not arrays.labels[0, 0].any() and not arrays.scores[0, 0].any()
 
 
+def test_states_are_numbered_alike_within_a_task() -> None:
+    trajectories = [episode([1, 1]), episode([1]), episode([1]), episode([1], error="worker died")]
+    for trajectory, states in zip(trajectories, ("abc", "ba", "ab", "ab"), strict=True):
+        trajectory.states = list(states)
+    arrays = to_arrays(
+        trajectories, [votes(*[[1]] * len(t.steps)) for t in trajectories], 2, 1, tasks=2, steps=3
+    )
+    a, b, c = arrays.state[0, 0, :3]
+    assert len({a, b, c}) == 3
+    np.testing.assert_array_equal(arrays.state[0], [[a, b, c, -1], [b, a, -1, -1]])
+    assert arrays.state[1, 0, 0] != a  # the same name in another task
+    np.testing.assert_array_equal(arrays.state[1, 1], [-1, -1, -1, -1])
+
+
 def test_votes_that_do_not_match_their_trajectories_are_an_error() -> None:
     with pytest.raises(ValueError, match="zip"):
         to_arrays([episode([1, 1])], [votes([1])], 1, 1, tasks=1, steps=2)

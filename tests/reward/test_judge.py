@@ -37,13 +37,14 @@ def speaker(params: Params, model: ModelConfig, tokenizer: Tokenizer) -> Speaker
 
 @pytest.fixture(scope="module")
 def trajectory(speaker: Speaker) -> Callable[[int, int], Trajectory]:
-    """Makes one of a seed and a number of steps: a prompt of 4 tokens, then steps of 2 sampled and 3 read tokens."""
+    """Makes one of a seed, which is its request too, and a number of steps: a prompt of 4 tokens, then of each step 2 sampled
+    and 3 read ones."""
 
     def make(seed: int, steps: int) -> Trajectory:
         tokens = np.random.default_rng(seed).integers(3, 260, 4 + 5 * steps).tolist()
         spans = [Step("", "", "", 0, 4 + 5 * i, 6 + 5 * i, point=9 + 5 * i) for i in range(steps)]
         segments = [Segment(tokens, [0.0] * len(tokens))]
-        return Trajectory(Task("t", "w", "", {}), 0, 0, speaker.dialogue, segments, spans)
+        return Trajectory(Task("t", "w", "", {}), 0, seed, speaker.dialogue, segments, spans)
 
     return make
 
@@ -75,6 +76,9 @@ def test_votes_do_not_depend_on_how_trajectories_are_grouped(
     again = judge(speaker, trajectories, M, other, seed=0)
     for a, b in zip(votes, again, strict=True):
         assert [[v.tokens for v in cast] for cast in a] == [[v.tokens for v in cast] for cast in b]
+    backwards = judge(speaker, trajectories[:0:-1], M, CONFIG, seed=0)
+    for a, b in zip(votes[:0:-1], backwards, strict=True):
+        assert [[v.tokens for v in cast] for cast in a] == [[v.tokens for v in cast] for cast in b]
     compiled = decode_branches._cache_size()
     moved = judge(speaker, trajectories[:1], M, CONFIG, seed=1)
     assert [v.tokens for v in moved[0][0]] != [v.tokens for v in votes[0][0]]
@@ -98,7 +102,8 @@ def test_a_long_trajectory_is_read_in_pieces(
 
 def test_n_votes_with_a_fixed_seed_are_identical(speaker: Speaker, trajectories: list[Trajectory]) -> None:
     """Case 9: two rollouts that happen to be equal get votes of their own."""
-    twins = judge(speaker, [trajectories[0]] * 2, M, CONFIG, seed=0)
+    twin = dataclasses.replace(trajectories[0], request=7)
+    twins = judge(speaker, [trajectories[0], twin], M, CONFIG, seed=0)
     votes = [tuple(vote.tokens) for steps in twins for cast in steps for vote in cast]
     assert len(set(votes)) == len(votes)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlanything_jax.models import ModelConfig, Params
+from rlanything_jax.models import ModelConfig, Params, decoder
 from rlanything_jax.sampler import (
     Sampled,
     Sampling,
@@ -14,6 +14,7 @@ from rlanything_jax.sampler import (
     new_sessions,
     pad_rows,
 )
+from rlanything_jax.sampler.branches import QUESTION_AT_ONCE
 
 CAPACITY, CHUNK = 24, 5
 RNG = np.random.default_rng(0)
@@ -127,3 +128,22 @@ def test_each_new_budget_temperature_or_point_recompiles(
         out = decode_branches(params, model, trunk, (POINT + i) % 9, QUESTION + i, how, CHUNK)
         assert (np.asarray(out.count) <= min(budget, CHUNK)).all()
     assert decode_branches._cache_size() == compiled
+
+
+@pytest.mark.parametrize("length", [QUESTION_AT_ONCE, QUESTION_AT_ONCE + 3, 2 * QUESTION_AT_ONCE])
+def test_a_long_question_is_read_in_pieces(
+    params: Params, model: ModelConfig, trunk: Sessions, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    question = np.arange(5, 5 + length, dtype=np.int32)
+
+    def ask() -> Sampled:
+        out = decode_branches(params, model, trunk, POINT, question, sampling(), CHUNK)
+        return Sampled(*map(np.asarray, out))
+
+    whole = ask()
+    monkeypatch.setattr(decoder, "SCORES_AT_ONCE", 0)
+    decode_branches.clear_cache()
+    pieces = ask()
+    decode_branches.clear_cache()
+    np.testing.assert_array_equal(pieces.tokens, whole.tokens)
+    np.testing.assert_allclose(pieces.logprobs, whole.logprobs, rtol=1e-5, atol=1e-5)

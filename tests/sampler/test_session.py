@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from rlanything_jax.models import ModelConfig, Params, logits
+from rlanything_jax.models import ModelConfig, Params, decoder, logits
 from rlanything_jax.sampler import Sampling, Sessions, bucket, decode, extend, new_sessions, pad_rows, select
 from rlanything_jax.sampler.draw import draw
 
@@ -359,3 +359,20 @@ def test_ragged_rows_are_padded_on_the_right() -> None:
     tokens, count = pad_rows([[5, 6], [], [7]], 3)
     np.testing.assert_array_equal(tokens, [[5, 6, 0], [0, 0, 0], [7, 0, 0]])
     np.testing.assert_array_equal(count, [2, 0, 1])
+
+
+def test_long_texts_are_read_block_by_block(
+    params: Params, model: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if no scores fitted; a layer sees a window only."""
+    model = dataclasses.replace(model, sliding_window=7, sliding_layers=(1,))
+    whole = play(params, model, ROWS)
+    monkeypatch.setattr(decoder, "SCORES_AT_ONCE", 0)
+    jax.clear_caches()
+    blocks = play(params, model, ROWS)
+    lowered = extend.lower(params, model, new_sessions(model, 3, CAPACITY), *pad_rows([[5]] * 3, WIDTH))
+    jax.clear_caches()
+    assert f"x{WIDTH + 1}x{CAPACITY}x" not in lowered.as_text()  # neither a mask nor scores
+    for a, b in zip(blocks, whole, strict=True):
+        assert a.turns == b.turns
+        np.testing.assert_allclose(a.logprobs, b.logprobs, rtol=1e-5, atol=1e-5)

@@ -214,3 +214,19 @@ def test_muon_makes_the_singular_values_of_a_matrix_update_alike() -> None:
     assert np.all(after.max(-1) / after.min(-1) < 2.0) and np.all(before.max(-1) / before.min(-1) > 4.0)
     # Adam's first step, with Nesterov's look ahead.
     np.testing.assert_allclose(np.abs(got["embed"]), 0.3 * RATE * (1 + 0.9 * 0.1 / (1 - 0.9**2)), rtol=1e-3)
+
+
+def test_gains_move_by_their_own_rate() -> None:
+    rng = np.random.default_rng(2)
+    start = {
+        "norm": jnp.ones(8),
+        "layers": {"ff_norm": {"scale": jnp.ones((2, 8))}, "wq": jnp.ones((2, 8, 8))},
+    }
+    grads = [jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), start) for _ in range(3)]
+    slow, fast = (
+        run(optimizer(RATE, gain_rate=rate), jax.tree.map(jnp.copy, start), grads) for rate in (1.0, 30.0)
+    )
+    moved = jax.tree.map(lambda a, b, c: np.asarray((a - c) / (b - c)), fast.params, slow.params, start)
+    np.testing.assert_allclose(moved["layers"]["wq"], 1, rtol=0.01)
+    np.testing.assert_allclose(moved["norm"], 30, rtol=0.01)
+    np.testing.assert_allclose(moved["layers"]["ff_norm"]["scale"], 30, rtol=0.01)

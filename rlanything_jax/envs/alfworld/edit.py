@@ -111,6 +111,18 @@ class TaskEdit:
         return edited
 
 
+def single_edits(game: Game) -> list[str]:
+    """Every edit of one change in a fixed order, those included that cannot be made."""
+    places = [r.name for r in game.receptacles]
+    of_verb = {
+        "hint": ["on", "off"],
+        "object": sorted({o.type.lower() for o in game.objects if o.type}),
+        "receptacle": sorted({r.type.lower() for r in game.receptacles if r.type}),
+        "remove distractors": [""],
+    }
+    return [str(Change(verb, argument)) for verb in _ARGUMENTS for argument in of_verb.get(verb, places)]
+
+
 def fingerprint(game: Game) -> str:
     """Equal for two games if and only if they are the same game: scene, goal and instruction."""
     names = {r.id: r.name for r in game.receptacles} | {o.id: o.name for o in game.objects}

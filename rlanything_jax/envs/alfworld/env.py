@@ -17,7 +17,7 @@ class AlfworldEnv:
     """Plays `game` for at most `max_steps` commands, of which inadmissible ones count too.
 
     An observation's `score` is 1.0 once the goal is reached, and then the episode is over. `info` has
-    'holding' (the name of what the agent carries, or ''), 'at' (the receptacle it last went to, or ''), after a
+    'holding' (the name of what the agent carries, or ''), 'at' (the receptacle it last went to, or ''), 'state', after a
     step 'admissible' (whether the command did anything), and then with `labels=True` also 'label' (+1 where the
     step helped, else -1, see `knowledge.StepLabeller`).
     """
@@ -73,5 +73,5 @@ class AlfworldEnv:
     def _observe(self, text: str, info: dict[str, Any]) -> Observation:
         won = self._simulator.won
         self._done = won or self._steps >= self.max_steps
-        info |= {"holding": self._simulator.holding, "at": self._at}
+        info |= {"holding": self._simulator.holding, "at": self._at, "state": self._simulator.state}
         return Observation(text, self._simulator.admissible, float(won), won, self._done, info)

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlanything_jax.envs.alfworld import chat, prompts
 from rlanything_jax.envs.alfworld.demonstrations import AlfworldTeacher
-from rlanything_jax.envs.alfworld.edit import TaskEdit, fingerprint
+from rlanything_jax.envs.alfworld.edit import TaskEdit, fingerprint, single_edits
 from rlanything_jax.envs.alfworld.env import AlfworldEnv
 from rlanything_jax.envs.alfworld.game import Game, find_games, load_game
 from rlanything_jax.envs.alfworld.generate import SPLITS, generate
@@ -129,6 +129,10 @@ class AlfworldWorld:
     def edit(self, response: str) -> str:
         """The text of the `TaskEdit` that a rewriter's response means."""
         return _STYLES[self.style].edit(response)
+
+    def edits(self, task: Task) -> list[str]:
+        """The text of every `TaskEdit` of one change, those included that are refused."""
+        return single_edits(self.game(task))
 
     def corpus(self) -> list[str]:
         """Texts with every word of this world, for a tokenizer: of all generated games, of a sample of stored ones."""

@@ -383,12 +383,8 @@ def test_an_episode_ends_when_it_is_won() -> None:
     game = generate(3, task_type="pick_and_place_simple")
     env = AlfworldEnv(game)
     observation = env.reset()
-    assert (observation.score, observation.won, observation.done, observation.info) == (
-        0,
-        False,
-        False,
-        {"holding": "", "at": ""},
-    )
+    assert (observation.score, observation.won, observation.done) == (0, False, False)
+    assert (observation.info["holding"], observation.info["at"]) == ("", "")
     for command in game.walkthrough:
         assert not observation.done
         observation = env.step(command)
@@ -426,17 +422,29 @@ def test_a_goal_that_holds_at_the_reset_is_an_episode_without_steps() -> None:
 def test_what_is_held_and_what_did_nothing_is_told_beside_the_text() -> None:
     env = AlfworldEnv(GAME)
     env.reset()
-    assert env.step("go to table 1").info == {"holding": "", "admissible": True, "at": "table 1"}
-    assert env.step("take knife 1 from table 1").info == {
-        "holding": "knife 1",
-        "admissible": True,
-        "at": "table 1",
-    }
-    assert env.step("take box 1 from table 1").info == {
-        "holding": "knife 1",
-        "admissible": False,
-        "at": "table 1",
-    }
+    told = []
+    for command in ("go to table 1", "take knife 1 from table 1", "take box 1 from table 1"):
+        info = env.step(command).info
+        told.append((info["holding"], info["admissible"], info["at"]))
+    assert told == [("", True, "table 1"), ("knife 1", True, "table 1"), ("knife 1", False, "table 1")]
+
+
+def test_a_state_is_named_alike_whenever_it_is_the_same() -> None:
+    env = AlfworldEnv(GAME)
+    begin = env.reset().info["state"]
+    table, knife, refused, back = (
+        env.step(command).info["state"]
+        for command in (
+            "go to table 1",
+            "take knife 1 from table 1",
+            "take box 1 from table 1",
+            "move knife 1 to table 1",
+        )
+    )
+    assert len({begin, table, knife}) == 3
+    assert refused == knife
+    assert back == table
+    assert AlfworldEnv(GAME).reset().info["state"] == begin
 
 
 def test_labels_come_with_steps_only_where_asked_for() -> None:

@@ -1,0 +1,1 @@
+"""The paper's claims as one reproducible experiment: `python -m benchmarks.claims`."""
