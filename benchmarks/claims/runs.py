@@ -85,7 +85,7 @@ class Plan:
         return jobs
 
     def _training(self, arm: str, mark: str, seed: int) -> Job:
-        overrides = {"seed": seed, "world.seed": seed}
+        overrides = {"seed": seed}
         if self.iterations:
             overrides["iterations"] = self.iterations
         label = f"{arm.replace('/', '.')}.{mark}"

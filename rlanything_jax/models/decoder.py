@@ -151,9 +151,6 @@ def hidden(
     params: Params, config: ModelConfig, tokens: Array, positions: Array, mask: Array | Spans
 ) -> Array:
     """The last layer's output [B,S,D] for tokens and positions [B,S] under a mask [B,S,S] or spans, layers stacked."""
-    length = tokens.shape[1]
-    if isinstance(mask, Spans) and scores_fit(config, length, length):
-        mask = mask.sees(jnp.arange(length))
 
     def layer(x: Array, weights: Params, mask: Array | Spans) -> Array:
         return constrain(_apply(weights, config, x, positions, mask), "rows", "positions", None)

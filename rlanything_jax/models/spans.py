@@ -29,6 +29,7 @@ from rlanything_jax.models import splash
 from rlanything_jax.parallel.layout import auto_mesh, split
 
 BLOCK = 512  # queries and keys of one product
+CPU_BLOCK = 64  # on a CPU, where their scores stay in a core's cache
 MASKED = -1e30  # large enough to silence a position, small enough to stay finite in float32
 
 
@@ -93,16 +94,11 @@ def attend_spans(
 
 
 def by_device(q: Array, k: Array, v: Array, spans: Spans, block: int) -> Array:
-    if k.shape[2] > splash.LONGEST or block % splash.LANES:
-        return by_blocks(q, k, v, spans, block)
-    return jax.lax.platform_dependent(
-        q,
-        k,
-        v,
-        spans,
-        tpu=functools.partial(by_kernel, block=block),
-        default=functools.partial(by_blocks, block=block),
-    )
+    ways = {"cpu": functools.partial(by_blocks, block=math.gcd(block, CPU_BLOCK))}
+    if k.shape[2] <= splash.LONGEST and block % splash.LANES == 0:
+        ways["tpu"] = functools.partial(by_kernel, block=block)
+    default = functools.partial(by_blocks, block=block)
+    return jax.lax.platform_dependent(q, k, v, spans, **ways, default=default)
 
 
 def by_kernel(q: Array, k: Array, v: Array, spans: Spans, block: int, *, interpret: bool = False) -> Array:
@@ -116,7 +112,7 @@ def by_kernel(q: Array, k: Array, v: Array, spans: Spans, block: int, *, interpr
 def _padded(q: Array, k: Array, v: Array, spans: Spans, block: int, attend: Attend) -> Array:
     """Pads queries and keys to whole blocks; a query of the padding sees nothing, nobody sees its keys."""
     t, s = q.shape[1], k.shape[2]
-    size = min(block, -(-max(t, s) // splash.LANES) * splash.LANES)
+    size = block_of(max(t, s), block)
     more, more_keys = -t % size, -s % size
     if more:
         q = jnp.pad(q, ((0, 0), (0, more), (0, 0), (0, 0)))
@@ -124,6 +120,11 @@ def _padded(q: Array, k: Array, v: Array, spans: Spans, block: int, attend: Atte
         spans = Spans(start, stop, own, jnp.where(jnp.arange(t + more) < t, last, -1))
     k, v = (jnp.pad(x, ((0, 0), (0, 0), (0, more_keys), (0, 0))) for x in (k, v))
     return attend(q, k, v, spans, size)[:, :t]
+
+
+def block_of(length: int, block: int = BLOCK) -> int:
+    """Queries and keys of one product in rows of `length`: a short row is a block of its own."""
+    return min(block, -(-length // splash.LANES) * splash.LANES)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import scores_fit
-from rlanything_jax.models.spans import BLOCK
+from rlanything_jax.models.spans import block_of
 from rlanything_jax.trainer.step import positions_at_once
 
 # Of a layer's forward pass: (products of weights, attention) that the backward pass does again, by `ModelConfig.remat`.
@@ -76,17 +75,15 @@ def forward(config: ModelConfig, mesh: Mapping[str, int], rows: int, length: int
     one, tokens = layer(config, mesh), rows * length / mesh.get("sequence", 1)
     layers, head = config.layers, _head(config, mesh)
     needed = 2 * one.weights * layers + 2 * head + 4 * one.heads * layers * (length + 1) / 2
-    done = 2 * one.weights * layers + 2 * head + 4 * one.heads * layers * keys_visited(config, length)
+    done = 2 * one.weights * layers + 2 * head + 4 * one.heads * layers * keys_visited(length)
     moved = _bytes(config) * (layers * one.held + head + tokens * layers * one.activations)
     return Work(needed * tokens, done * tokens, moved + 4 * tokens * head / config.embed_dim)
 
 
-def keys_visited(config: ModelConfig, length: int) -> float:
-    """Keys that a query of one long causal row is multiplied with, on average."""
-    if scores_fit(config, length, length):
-        return length
-    blocks = math.ceil(length / BLOCK)
-    return BLOCK * (blocks + 1) / 2
+def keys_visited(length: int) -> float:
+    """Keys that a query of one causal row is multiplied with, on average: whole blocks."""
+    size = block_of(length)
+    return size * (math.ceil(length / size) + 1) / 2
 
 
 def train(config: ModelConfig, mesh: Mapping[str, int], rows: int, length: int, adapters: int = 0) -> Work:
@@ -101,7 +98,6 @@ def train(config: ModelConfig, mesh: Mapping[str, int], rows: int, length: int, 
     layers, head = config.layers, _head(config, mesh)
     back = 1 if adapters else 2  # products of the backward pass for each of the forward pass
     again, attention_again = _AGAIN[config.remat]
-    blocked = not scores_fit(config, length, length)
     vocab = _part(config.vocab_size, mesh.get("tensor", 1))
     pieces = length > positions_at_once(max(1, rows), vocab, config)
     attention = 4 * one.heads * layers * tokens
@@ -111,9 +107,9 @@ def train(config: ModelConfig, mesh: Mapping[str, int], rows: int, length: int, 
     )
     done = tokens * (1 + back) * 2 * one.weights * layers + tokens * (1 + back + pieces) * 2 * head
     done += tokens * again * 2 * (one.weights - one.down) * layers + (3 + again) * low
-    # In blocks the backward pass multiplies queries and keys once more, whatever is stored of the forward pass.
-    products = 2 + (5 if blocked else 4) + 2 * (attention_again or (blocked and again))
-    done += attention / 2 * products * keys_visited(config, length)
+    # The backward pass multiplies queries and keys once more, whatever is stored of the forward pass.
+    products = 2 + 5 + 2 * attention_again
+    done += attention / 2 * products * keys_visited(length)
     passes = 1 + again + back
     return Work(needed, done, passes * whole.bytes + 4 * (0 if adapters else layers * one.held + head))
 

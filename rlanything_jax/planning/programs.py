@@ -19,11 +19,11 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import ConfigDict
 
 from rlanything_jax.models.config import ModelConfig
-from rlanything_jax.models.decoder import Params, scores_fit, unstack
+from rlanything_jax.models.decoder import Params, unstack
 from rlanything_jax.models.lora import combine, init_adapters
 from rlanything_jax.models.quantize import quantize_params
 from rlanything_jax.models.sharding import abstract_params
-from rlanything_jax.models.spans import BLOCK
+from rlanything_jax.models.spans import block_of
 from rlanything_jax.parallel.layout import DECODE, on_mesh, row_shards, shardings, split
 from rlanything_jax.parallel.mesh import Meshes
 from rlanything_jax.planning import counts
@@ -203,8 +203,7 @@ def _training(
     )
     adapters = _elements_of_layer(state.params) if frozen else 0
     here = rows // shards
-    whole = scores_fit(model, length, length)
-    visits = 1.0 if whole else counts.keys_visited(model, length) / BLOCK
+    visits = counts.keys_visited(length) / block_of(length)
     shape = dict(mesh.shape)
     moments = f"{name}.moments"
     given = {part: tree for part, tree in kept.items() if part != moments} | {"batch": batch}

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlanything_jax.models import decoder
 from rlanything_jax.models.attention import attend
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import hidden, init
@@ -124,7 +123,7 @@ def test_no_array_of_queries_times_keys_is_made() -> None:
     assert "88x88" not in jax.jit(grad).lower(q).as_text()
 
 
-def test_a_decoder_reads_long_rows_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_reads_spans_as_it_reads_masks() -> None:
     """One of the layers sees a window only; positions of a branch go on from its point."""
     config = ModelConfig(
         vocab_size=16, embed_dim=16, layers=2, heads=N, kv_heads=K, head_dim=H, ff_dim=16, remat="full",
@@ -133,18 +132,17 @@ def test_a_decoder_reads_long_rows_block_by_block(monkeypatch: pytest.MonkeyPatc
     params = init(config, jax.random.key(0))
     batch = packed()._replace(tokens=np.random.default_rng(0).integers(0, 16, (2, 88)))
 
-    def compute(config: ModelConfig) -> tuple[jax.Array, dict]:
+    def compute(config: ModelConfig, mask: jax.Array | Spans) -> tuple[jax.Array, dict]:
         def loss(params: dict) -> tuple[jax.Array, jax.Array]:
-            x = hidden(params, config, batch.tokens, batch.position, spans(batch))
+            x = hidden(params, config, batch.tokens, batch.position, mask)
             x = jnp.where((batch.segment > 0)[..., None], x, 0)
             return jnp.sum(x**2), x
 
         gradient, x = jax.jit(jax.grad(loss, has_aux=True))(params)
         return x, gradient
 
-    x, gradient = compute(config)
-    monkeypatch.setattr(decoder, "SCORES_AT_ONCE", 0)
-    blocks, of_blocks = compute(dataclasses.replace(config, remat="none"))
+    x, gradient = compute(config, attention_mask(batch))
+    blocks, of_blocks = compute(dataclasses.replace(config, remat="none"), spans(batch))
     np.testing.assert_allclose(blocks, x, rtol=1e-4, atol=1e-5)
     for a, b in zip(jax.tree.leaves(of_blocks), jax.tree.leaves(gradient), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
