@@ -16,5 +16,4 @@ from configs.alfworld_qwen2_5_7b_v5p import get_config as dense
 def get_config() -> ConfigDict:
     config = dense()
     config.checkpoint.policy = "qwen3-30b-a3b"
-    config.mesh = ConfigDict({"data": 2, "fsdp": 32, "tensor": 1, "sequence": 1, "expert": 1})
     return config

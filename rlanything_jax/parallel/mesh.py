@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AxisType, Mesh
 
 AXES = ("data", "fsdp", "tensor", "sequence", "expert")
@@ -57,7 +58,9 @@ def make_meshes(
     training = {host: of[: len(of) - apart] for host, of in of_host.items()}
     order = [device for device in devices if device in training[device.process_index]]
     shape = axis_sizes(sizes, len(order))
-    train = jax.make_mesh(tuple(shape.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=order)
+    # An axis may take a part of a dimension of the torus: 2 x 32 chips of 4 x 4 x 4.
+    grid_of_all = create_device_mesh(tuple(shape.values()), order, allow_split_physical_axes=True)
+    train = Mesh(grid_of_all, AXES, axis_types=(AxisType.Auto,) * len(AXES))
     tensor, expert = (rollout[name] or shape[name] for name in ("tensor", "expert"))
     this = jax.process_index()
     sampling = of_host[this][-apart:] if apart else of_host[this]

@@ -84,9 +84,10 @@ def per_chip(tree: Tree) -> int:
 
 
 def shares_chips(tree: Tree, mesh: Mesh) -> bool:
-    """Whether a tree of placed shapes lies on devices of this mesh."""
+    """Whether a tree of placed shapes lies on chips of this mesh, by their place: a host may be a slice of its own."""
     leaves = jax.tree.leaves(tree)
-    return bool(leaves) and not set(mesh.devices.flat).isdisjoint(leaves[0].sharding.mesh.devices.flat)
+    here = {tuple(device.coords) for device in mesh.devices.flat}
+    return bool(leaves) and any(tuple(d.coords) in here for d in leaves[0].sharding.mesh.devices.flat)
 
 
 def build(config: ConfigDict, cast: Cast, sizes: Sizes, meshes: Meshes) -> Programs:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from rlanything_jax.parallel.mesh import AXES, make_meshes
 from rlanything_jax.planning import sizes
-from rlanything_jax.planning.chips import topology
+from rlanything_jax.planning.chips import Topology, topology
 from rlanything_jax.planning.compiled import compile_program
 from rlanything_jax.planning.models import cast
 from rlanything_jax.planning.programs import build
@@ -29,6 +31,7 @@ def plan(
     """
     top, models = topology(slice_name), cast(config)
     meshes = make_meshes(config.mesh.to_dict(), top.devices, rollout=config.rollout_mesh.to_dict())
+    meshes = meshes._replace(local=_by_itself(meshes.local, top))
     size = sizes.sizes(config, models.policy, top.hosts)
     programs = build(config, models, size, meshes)
     rows = {program.name.split()[0]: program.batch for program in programs.programs if program.batch}
@@ -40,6 +43,24 @@ def plan(
             compiled.append(compile_program(program, programs, top))
     counted = sizes.tokens(config, size, assumes)
     return Plan(top, dict(meshes.train.shape), compiled, runs, counted, config.iterations)
+
+
+def _by_itself(mesh: Mesh, top: Topology) -> Mesh:
+    """The mesh of a host's chips, on a slice of that host alone.
+
+    The compiler takes a part of a slice only where its chips have the lowest numbers, and a host's have not: those of the
+    first one of v5e:4x4 are 0, 1, 4 and 5.
+    """
+    if top.hosts == 1:
+        return mesh
+    places = [device.coords for device in top.devices if device.process_index == 0]
+    shape = np.max(places, axis=0)[: top.chip.dimensions] + 1
+    host = topology(f"{top.name.partition(':')[0]}:{'x'.join(map(str, shape))}")
+    chips = {tuple(device.coords): device for device in host.devices}
+    devices = np.array([chips[tuple(device.coords)] for device in mesh.devices.flat]).reshape(
+        mesh.devices.shape
+    )
+    return Mesh(devices, mesh.axis_names, axis_types=mesh.axis_types)
 
 
 def with_mesh(config: ConfigDict, mesh: Sequence[str]) -> ConfigDict:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from rlanything_jax.parallel.mesh import AXES
+from rlanything_jax.parallel.mesh import AXES, make_meshes
 from rlanything_jax.planning import chips, report, sizes
 from rlanything_jax.planning.compiled import Compiled
 from rlanything_jax.planning.models import cast
@@ -36,7 +36,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict]]:
     file = tmp_path_factory.mktemp("plan") / "plan.json"
     command = [sys.executable, "-m", "rlanything_jax.plan", "--config=tests/tiny_config.py", f"--json={file}"]
     options = [
-        "--topology=v5p:2x2x1,v5e:2x4",
+        "--topology=v5p:2x2x1,v5e:4x2",
         "--only=policy gradient,policy update,policy token",
     ]
     done = subprocess.run(
@@ -70,21 +70,21 @@ def test_every_program_of_every_slice_is_compiled_and_fits(planned: tuple[str, l
 @needs_libtpu
 def test_the_gradient_exchanges_over_the_axes_of_the_mesh(planned: tuple[str, list[dict]]) -> None:
     rows = {(row["topology"], row.get("program")): row for row in planned[1]}
-    four, eight = rows["v5p:2x2x1", None], rows["v5e:2x4", None]
+    four, eight = rows["v5p:2x2x1", None], rows["v5e:4x2", None]
     assert (four["mesh"]["fsdp"], eight["mesh"]["fsdp"], eight["chips"]) == (2, 4, 8)
-    for slice_name in ("v5p:2x2x1", "v5e:2x4"):
+    for slice_name in ("v5p:2x2x1", "v5e:4x2"):
         moved = rows[slice_name, "policy gradient"]["collective_bytes"]
         assert moved and all(key.split()[1] in ("fsdp", "tensor", "fsdp+tensor") for key in moved)
     # The moments are spread over twice as many chips.
     small, large = (
-        rows[name, "policy update"]["memory"]["policy.moments"] for name in ("v5e:2x4", "v5p:2x2x1")
+        rows[name, "policy update"]["memory"]["policy.moments"] for name in ("v5e:4x2", "v5p:2x2x1")
     )
     assert small < 0.7 * large
 
 
 @needs_libtpu
 def test_a_run_is_the_sum_of_its_programs(planned: tuple[str, list[dict]]) -> None:
-    for name in ("v5p:2x2x1", "v5e:2x4"):
+    for name in ("v5p:2x2x1", "v5e:4x2"):
         rows = [row for row in planned[1] if row["topology"] == name]
         total = rows.pop()
         phases: dict[str, float] = {}
@@ -106,6 +106,12 @@ def test_what_does_not_fit_is_a_result_that_names_the_tensor(
     assert not small.fits
     printed = report.text([small], tiny, sizes.assumed(tiny), cast(tiny).names)
     assert "config.judge.rows" in printed and "fits on none of these slices" in printed
+
+
+@needs_libtpu
+def test_an_axis_may_take_a_part_of_a_dimension_of_the_torus() -> None:
+    meshes = make_meshes({"data": 2, "fsdp": 32}, chips.topology("v5p:4x4x4").devices)
+    assert meshes.train.devices.shape == (2, 32, 1, 1, 1)
 
 
 def test_without_libtpu_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
