@@ -5,7 +5,8 @@
         --config.checkpoint.policy=FOLDER --config.checkpoint.judge=FOLDER --config.checkpoint.rewriter=FOLDER
 
 Hardware: v5litepod-256; a host has 4 chips of 16 GB, and two tasks at most, so that it holds what it samples with.
-Wall time: not measured. Expected result: that of alfworld_qwen2_5_7b.py.
+Wall time: not measured; README.md says what the compiler predicts.
+Expected result: that of alfworld_qwen2_5_7b.py.
 """
 
 from ml_collections import ConfigDict

@@ -5,7 +5,8 @@
         --config.checkpoint.policy=FOLDER --config.checkpoint.judge=FOLDER --config.checkpoint.rewriter=FOLDER
 
 Hardware: v5litepod-16; a host has 4 chips of 16 GB.
-Wall time: not measured. Expected result: not known; the paper trains all parameters.
+Wall time: not measured; README.md says what the compiler predicts.
+Expected result: not known; the paper trains all parameters.
 """
 
 from ml_collections import ConfigDict

@@ -5,7 +5,8 @@
         --config.checkpoint.rewriter=FOLDER
 
 Hardware: v5p-64 by the cloud's name, which counts two cores a chip.
-Wall time: not measured. Expected result: that of alfworld_qwen2_5_7b.py.
+Wall time: not measured; README.md says what the compiler predicts.
+Expected result: that of alfworld_qwen2_5_7b.py.
 """
 
 from ml_collections import ConfigDict

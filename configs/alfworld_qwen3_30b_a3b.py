@@ -5,7 +5,8 @@
         --config.checkpoint.rewriter=FOLDER
 
 Hardware: v5p-128 by the cloud's name, which counts two cores a chip.
-Wall time: not measured. Expected result: not known; the paper's policy is Qwen2.5-7B.
+Wall time: not measured; README.md says what the compiler predicts.
+Expected result: not known; the paper's policy is Qwen2.5-7B.
 """
 
 from ml_collections import ConfigDict
