@@ -16,13 +16,10 @@ from configs.alfworld_qwen2_5_7b_v5e import get_config as on_v5e
 
 def get_config() -> ConfigDict:
     config = on_v5e()
-    config.checkpoint.rewriter = (
-        "qwen3-0.6b"  # paper: 4B; a chip has no more room beside the judge's gradient
-    )
     config.mesh = ConfigDict({"data": 1, "fsdp": 2, "tensor": 4, "sequence": 2, "expert": 1})
-    config.trainer.tokens_per_batch = (
-        34816  # a row for each half of the chips; with two the judge's gradient would not fit
-    )
+    # A chip has no room for more beside the judge's gradient: a smaller rewriter (paper: 4B), one row for each half of the chips.
+    config.checkpoint.rewriter = "qwen3-0.6b"
+    config.trainer.tokens_per_batch = 34816
     for role in (config.policy, config.judge):
         role.lora = ConfigDict(
             {"rank": 32, "alpha": 32.0, "targets": ("wq", "wk", "wv", "wo"), "int8_base": True}

@@ -3,7 +3,7 @@
     launch/local.sh                                        this config
     launch/local.sh --config.world.data=FOLDER             the same program on the real ALFWorld games
 
-Hardware: two CPU cores, 3 GB of memory. Wall time: some 15 minutes alone, 21 beside another run. Expected result (three
+Hardware: two CPU cores, 3 GB of memory. Wall time: some 15 minutes alone, 22 beside another run. Expected result (three
 seeds): held-out success from 27-41 % to 65-70 %, some 25 rewritten tasks accepted; the table in README.md has the rest.
 """
 

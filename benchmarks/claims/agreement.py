@@ -68,7 +68,7 @@ def measure(seed: int, *, small: bool) -> dict:
     """The row of a seed."""
     config = get_config(f"{SMALL_PREFIX}{ARM}" if small else ARM)
     mark = config_hash(config)
-    config.seed = config.world.seed = seed
+    config.seed = seed
     check(config)
     with open_run(config, lambda name, done, total: None) as (setting, state):
         tasks = state.tasks.sample(0, TASKS_SMALL if small else TASKS)

@@ -20,7 +20,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array | Spans) -> Array:
     Args:
       q: [B,T,N,H] queries.
       k, v: [B,K,S,H] keys and values, N a multiple of K.
-      mask: [B,T,S] bool, True where query t may see key s; or the same as spans, for long rows.
+      mask: [B,T,S] bool, True where query t may see key s; or the same as spans, which go block by block.
 
     Returns:
       [B,T,N,H], in the dtype of q. A query that sees nothing has a result that means nothing, for callers to mask out.

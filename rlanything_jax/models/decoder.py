@@ -29,7 +29,7 @@ from rlanything_jax.parallel.layout import constrain
 
 Params = dict[str, Any]
 
-SCORES_AT_ONCE = 2**26  # of a row, 256 MB; where there are more, attention goes block by block
+SCORES_AT_ONCE = 2**26  # of a sampled row, 256 MB; more are computed block by block
 
 
 class RMSNorm(nn.Module):
@@ -181,7 +181,7 @@ def hidden(
 
 
 def scores_fit(config: ModelConfig, queries: int, keys: int) -> bool:
-    """Whether mask and scores of a row are whole in memory. Other rows have no say: results do not depend on them."""
+    """Whether a sampler has mask and scores of a row whole in memory. Other rows have no say: results do not depend on them."""
     return config.heads * queries * keys <= SCORES_AT_ONCE
 
 

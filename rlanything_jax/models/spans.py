@@ -1,7 +1,7 @@
-"""Attention over long packed rows and trees, without a mask or scores of [T,S].
+"""Attention over packed rows and trees, without a mask or scores of [T,S].
 
 In a packed row a token sees two runs of keys: of its segment's trunk up to its branch point, and of its own piece up to
-itself. Four integers a query say which, and both the mask of short rows and the blocks of long ones follow from them:
+itself. Four integers a query say which, and both a mask and the blocks to visit follow from them:
 
     trunk t0 t1 t2 t3, branches a0 a1 behind t1 and b0 b1 behind t3        query   start stop   own last
                                                                             t2       0    0      0   2

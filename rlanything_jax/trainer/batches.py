@@ -81,11 +81,6 @@ def spans(batch: Batch) -> Spans:
     return Spans(start, start + jnp.where(segment > 0, batch.limit, 0), start_of_run(segment, branch), last)
 
 
-def attention_mask(batch: Batch) -> Array:
-    """`spans` as a mask, [R,S,S] bool."""
-    return spans(batch).sees(jnp.arange(batch.tokens.shape[1]))
-
-
 def normalise(sequences: Sequence[TrainSequence]) -> list[TrainSequence]:
     """Scales the weights in place to a sum of 1 over all sequences; those without weight are left out."""
     pieces = [piece for sequence in sequences for piece in (sequence.trunk, *sequence.branches)]
@@ -118,7 +113,7 @@ def pack(
       tokens: of a micro-batch; rows of S tokens make batches of max(1, tokens // S) rows, or of the next multiple of
         `shards`.
       lengths: row lengths to choose from, ascending. A sequence that fits no open row opens the shortest that
-        holds it, since attention costs every token the length of its row.
+        holds it, since what is left of the row is padding.
       shards: parts into which a batch is cut along its rows, one for each group of devices.
 
     Raises:

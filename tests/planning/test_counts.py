@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rlanything_jax import models
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.sharding import abstract_params
 from rlanything_jax.models.spans import BLOCK
@@ -38,7 +37,7 @@ def shapes(model: ModelConfig) -> dict:
 @pytest.fixture(autouse=True)
 def one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of one block, since XLA counts the body of a loop once; on a CPU blocks are smaller."""
-    monkeypatch.setattr(models.spans, "CPU_BLOCK", LENGTH)
+    monkeypatch.setattr("rlanything_jax.models.spans.CPU_BLOCK", LENGTH)
 
 
 def test_the_forward_pass_is_within_2_percent_of_xla() -> None:
