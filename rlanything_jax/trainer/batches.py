@@ -81,6 +81,11 @@ def spans(batch: Batch) -> Spans:
     return Spans(start, start + jnp.where(segment > 0, batch.limit, 0), start_of_run(segment, branch), last)
 
 
+def attention_mask(batch: Batch) -> Array:
+    """`spans` as a mask, [R,S,S] bool."""
+    return spans(batch).sees(jnp.arange(batch.tokens.shape[1]))
+
+
 def normalise(sequences: Sequence[TrainSequence]) -> list[TrainSequence]:
     """Scales the weights in place to a sum of 1 over all sequences; those without weight are left out."""
     pieces = [piece for sequence in sequences for piece in (sequence.trunk, *sequence.branches)]

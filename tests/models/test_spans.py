@@ -14,7 +14,7 @@ from rlanything_jax.models.attention import attend
 from rlanything_jax.models.config import ModelConfig
 from rlanything_jax.models.decoder import hidden, init
 from rlanything_jax.models.spans import Attend, Spans, _visits, attend_spans, by_blocks, by_kernel
-from rlanything_jax.trainer.batches import Batch, Piece, TrainSequence, pack, spans
+from rlanything_jax.trainer.batches import Batch, Piece, TrainSequence, attention_mask, pack, spans
 
 N, K, H, BLOCK = 4, 2, 8, 16
 
@@ -36,10 +36,6 @@ def packed(length: int = 88) -> Batch:
     return batch
 
 
-def mask_of(batch: Batch) -> jax.Array:
-    return spans(batch).sees(jnp.arange(batch.tokens.shape[1]))
-
-
 def queries_keys_values(length: int) -> tuple[np.ndarray, ...]:
     rng = np.random.default_rng(0)
     shapes = [(2, length, N, H), (2, K, length, H), (2, K, length, H)]
@@ -53,7 +49,11 @@ def test_blocks_give_the_result_and_the_gradient_of_a_whole_mask(length: int) ->
     real = (batch.segment > 0)[..., None, None]
 
     def loss(q: jax.Array, k: jax.Array, v: jax.Array, blocks: bool) -> tuple[jax.Array, jax.Array]:
-        out = attend_spans(q, k, v, spans(batch), block=BLOCK) if blocks else attend(q, k, v, mask_of(batch))
+        out = (
+            attend_spans(q, k, v, spans(batch), block=BLOCK)
+            if blocks
+            else attend(q, k, v, attention_mask(batch))
+        )
         out = jnp.where(real, out, 0)
         return jnp.sum(jnp.sin(out) * q), out
 
@@ -141,7 +141,7 @@ def test_a_decoder_reads_spans_as_it_reads_masks() -> None:
         gradient, x = jax.jit(jax.grad(loss, has_aux=True))(params)
         return x, gradient
 
-    x, gradient = compute(config, mask_of(batch))
+    x, gradient = compute(config, attention_mask(batch))
     blocks, of_blocks = compute(dataclasses.replace(config, remat="none"), spans(batch))
     np.testing.assert_allclose(blocks, x, rtol=1e-4, atol=1e-5)
     for a, b in zip(jax.tree.leaves(of_blocks), jax.tree.leaves(gradient), strict=True):

@@ -9,15 +9,11 @@ from rlanything_jax.trainer.batches import (
     Batch,
     Piece,
     TrainSequence,
+    attention_mask,
     normalise,
     pack,
-    spans,
     split_branches,
 )
-
-
-def mask_of(batch: Batch) -> np.ndarray:
-    return np.asarray(spans(batch).sees(np.arange(batch.tokens.shape[1])))
 
 
 def piece(tokens: list[int], weight: float = 1.0, point: int = 0) -> Piece:
@@ -70,7 +66,7 @@ def test_attention_mask_of_the_picture() -> None:
         . . . . . . . . . . . . .
     """
     expected = [[mark == "x" for mark in line.split()] for line in picture.strip().splitlines()]
-    np.testing.assert_array_equal(mask_of(batch)[0], expected)
+    np.testing.assert_array_equal(attention_mask(batch)[0], expected)
 
 
 @given(SIZES)
@@ -179,7 +175,7 @@ def test_normalise_keeps_proportions_and_leaves_out_what_is_not_trained() -> Non
 
 def test_a_batch_may_be_cut_along_its_rows() -> None:
     batch = pack(numbered([(4, []), (4, [(1, 2)]), (3, [])]), tokens=15, lengths=(5,))[0]
-    whole = mask_of(batch)
+    whole = np.asarray(attention_mask(batch))
     for row in range(3):
         one = Batch(*(x[row : row + 1] for x in batch))
-        np.testing.assert_array_equal(mask_of(one)[0], whole[row])
+        np.testing.assert_array_equal(attention_mask(one)[0], whole[row])
